@@ -1,0 +1,44 @@
+# The short way in: `make run` trains, `make test` tests. Both make the environment they need.
+#   make PYTHON=python3.12 …   another interpreter        make VENV=path …   another environment
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Inside the environment, so that it goes with it and one environment serves every target.
+INSTALLED := $(VENV)/.installed
+
+export FLWR_TELEMETRY_ENABLED ?= 0
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install run test lint clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
+
+install: $(INSTALLED) ## make the virtual environment and install the app into it
+
+run: install ## train HFMDS-FL and FedAvg on the embedded digits and compare them
+	$(BIN)/fedsyn demo
+
+test: install ## run the test suite
+	$(BIN)/pytest
+
+lint: install ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean: ## remove caches and build products, not the environment and not results
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "$(PYTHON) is not Python 3.11 or newer; name one that is: make PYTHON=python3.11 …" >&2; \
+	  exit 1; }
+	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,1 @@
+"""One file per method: what a client of that method does."""

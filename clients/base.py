@@ -1,0 +1,192 @@
+"""The client every method starts from: FedAvg's local training with places to plug in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from flwr.client import NumPyClient
+from flwr.common import NDArrays, Scalar
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedsyn_flwr.errors import UserError
+from fedsyn_flwr.flat import FlatModel
+from fedsyn_flwr.payload import Group, Groups, pack, unpack
+from fedsyn_flwr.rng import torch_generator
+from fedsyn_flwr.state import NodeState, VersionedStore
+from fedsyn_flwr.training import Batch, LocalResult, Loss, train_local
+from fedsyn_flwr.worker import Worker
+
+Metrics = dict[str, Scalar]
+
+
+@dataclass(frozen=True)
+class Round:
+    """What the server says of a message: which run, which round, what to do.
+
+    ``settled`` is the last round that will never be repeated.
+    """
+
+    run: str
+    number: int
+    phase: str
+    settled: int
+    pool: int
+
+
+class Step(NamedTuple):
+    """A batch's forward pass: map (B, c, h, w), features (B, d), logits (B, C), CE (scalar)."""
+
+    batch: Batch
+    map: Tensor
+    features: Tensor
+    logits: Tensor
+    cross_entropy: Tensor
+
+
+class FedClient(NumPyClient):
+    """A client of FedAvg; other methods override the step that their paper changes.
+
+    Parameters
+    ----------
+    worker : Worker
+        The process's resident data and model, shared with the other clients it serves.
+    partition : int
+        Which client this is.
+    """
+
+    def __init__(self, worker: Worker, partition: int) -> None:
+        self.worker = worker
+        self.partition = partition
+        self.indices = worker.partitions[partition]
+        self.params: Any = worker.settings.params
+
+    # ---- Flower's interface
+
+    def get_properties(self, config: dict[str, Scalar]) -> dict[str, Scalar]:
+        """Who this is: partition, federation size and number of samples."""
+        return {
+            "partition-id": self.partition,
+            "num-partitions": len(self.worker.partitions),
+            "num-examples": len(self.indices),
+        }
+
+    def fit(
+        self, parameters: NDArrays, config: dict[str, Scalar]
+    ) -> tuple[NDArrays, int, dict[str, Scalar]]:
+        """Do what the message's phase asks: ``train``, or a method's own phase."""
+        self.round = Round(
+            run=str(config["run"]),
+            number=int(config["round"]),
+            phase=str(config["phase"]),
+            settled=int(config["settled"]),
+            pool=int(config["pool"]),
+        )
+        groups = unpack(parameters, self.flat.layout)
+        self.flat.load(groups["model"])
+        answer, metrics = self.phase(groups)
+        metrics |= {"partition-id": self.partition, "phase": self.round.phase}
+        return pack(answer, self.flat.layout), len(self.indices), metrics
+
+    def phase(self, groups: Groups) -> tuple[Groups, Metrics]:
+        """Handle one message; a method with phases of its own extends this."""
+        if self.round.phase == "train":
+            return self.train(groups)
+        raise UserError(f"phase {self.round.phase!r} is unknown to {type(self).__name__}")
+
+    # ---- the round of local training
+
+    def train(self, groups: Groups) -> tuple[Groups, Metrics]:
+        """Local training from the received model; returns the trained one."""
+        self.begin_round(groups)
+        augmentation = self.generator("augmentation")
+        result = train_local(
+            self.flat,
+            self.indices,
+            lambda chosen: self.worker.fetch(chosen, augmentation),
+            self.loss,
+            self.worker.settings.train,
+            seed=self.seed,
+            key=(self.round.number, self.partition),
+            after_step=self.after_step,
+        )
+        answer, metrics = self.end_round(result)
+        metrics["train-loss"] = result.loss
+        return {"model": self.flat.vectors(), **answer}, metrics
+
+    # ---- where a method plugs in
+
+    def begin_round(self, groups: Groups) -> None:
+        """Before the first step: load own state, keep frozen copies."""
+
+    def loss(self, batch: Batch) -> Loss:
+        """The step's loss; a method that needs another forward pass overrides this."""
+        step = self.forward(batch)
+        return Loss(self.objective(step), step.cross_entropy)
+
+    def objective(self, step: Step) -> Tensor:
+        """What is minimised, given the ordinary forward pass: plain cross-entropy."""
+        return step.cross_entropy
+
+    def after_step(self) -> None:
+        """After every optimiser step: corrections of the weights."""
+
+    def end_round(self, result: LocalResult) -> tuple[Groups, Metrics]:
+        """After the last step: save own state; extra groups and metrics for the server."""
+        return {}, {}
+
+    # ---- tools
+
+    def forward(self, batch: Batch) -> Step:
+        """The model on a batch of real samples."""
+        model = self.flat.module
+        feature_map = model.forward_map(batch.x)
+        features = model.neck(feature_map)
+        logits = model.classifier(features)
+        return Step(batch, feature_map, features, logits, F.cross_entropy(logits, batch.y))
+
+    def generator(self, purpose: str) -> torch.Generator:
+        """Random numbers of this client in this round, for one purpose."""
+        return torch_generator(self.seed, self.round.number, self.partition, purpose)
+
+    def load_state(self) -> Group | None:
+        """What this client saved in the last round it took part in."""
+        return self.store.before(self.round.number)
+
+    def save_state(self, arrays: Group) -> None:
+        """Keep arrays for this client's next round."""
+        self.store.save(self.round.number, arrays, self.round.settled)
+
+    @property
+    def store(self) -> VersionedStore:
+        """This client's versions in the run's state on this node."""
+        return self.node.client(self.partition)
+
+    @property
+    def node(self) -> NodeState:
+        """The run's state on this node."""
+        return self.worker.state(self.round.run)
+
+    @cached_property
+    def labels(self) -> Tensor:
+        """Labels of this client's samples, shape (n,)."""
+        return self.worker.data.y(self.indices)
+
+    @property
+    def flat(self) -> FlatModel:
+        """The resident model."""
+        return self.worker.flat
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return self.worker.settings.federation.seed
+
+
+def as_numpy(tensor: Tensor) -> np.ndarray:
+    """A detached CPU copy, contiguous."""
+    return np.ascontiguousarray(tensor.detach().cpu().numpy())

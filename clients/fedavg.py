@@ -1,0 +1,7 @@
+"""FedAvg (McMahan et al., arXiv 1602.05629): E epochs of SGD on the client's own samples."""
+
+from clients.base import FedClient
+
+
+class FedAvgClient(FedClient):
+    """Local SGD on plain cross-entropy: the base client as it is."""

@@ -1,0 +1,230 @@
+"""HFMDS-FL (arXiv 2308.04761), client half: synthesis and training on real + synthetic data."""
+
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+from torch.nn import functional as F
+
+from clients.base import FedClient, Metrics, Step, as_numpy
+from fedsyn_flwr.config import SETTINGS, Count, NonNegative, Positive, Share
+from fedsyn_flwr.data import denormalise
+from fedsyn_flwr.payload import Groups
+from fedsyn_flwr.privacy import psnr
+from fedsyn_flwr.synthesis.inversion import InversionSettings, invert, split
+from fedsyn_flwr.synthesis.pool import Pool, PoolSampler
+from fedsyn_flwr.training import Batch, LocalResult, Loss
+
+
+@dataclass(frozen=True, config=SETTINGS)
+class HFMDSParams:
+    """HFMDS-FL's keys.
+
+    ``hfmds_alpha`` is α, the weight of the real data: 1 regresses to FedAvg exactly. ``hfmds_mu``
+    is μ: 0 regresses to FMDS exactly, useful up to about 1. ``hfmds_lambda`` is λ, the share of
+    the old prototype that is kept. ``synthesis_every`` is T_d, ``synthesis_per_client`` B_g,
+    ``synthesis_fm_weight`` w_FM.
+    """
+
+    synthesis_every: Count
+    synthesis_per_client: Count
+    synthesis_steps: Count
+    synthesis_lr: Positive
+    synthesis_loss: Literal["ce", "ce+fm", "ce+hfm"]
+    synthesis_fm_weight: NonNegative
+    synthesis_tv: NonNegative
+    synthesis_l2: NonNegative
+    feature_normaliser: Literal["l1", "softmax"]
+    feature_level: Literal["vector", "map"]
+    hfmds_mu: Annotated[float, Field(ge=-1, le=10)]
+    hfmds_lambda: Annotated[float, Field(ge=0, lt=1)]
+    hfmds_alpha: Share
+    hfmds_joint_batch: bool
+
+    def inversion(self) -> InversionSettings:
+        """The inversion's settings: ``synthesis-loss`` decides which terms remain."""
+        return InversionSettings(
+            steps=self.synthesis_steps,
+            lr=self.synthesis_lr,
+            fm_weight=0.0 if self.synthesis_loss == "ce" else self.synthesis_fm_weight,
+            mu=self.hfmds_mu if self.synthesis_loss == "ce+hfm" else 0.0,
+            tv=self.synthesis_tv,
+            l2=self.synthesis_l2,
+            normaliser=self.feature_normaliser,
+            level=self.feature_level,
+        )
+
+
+class Prototypes:
+    """Class means of features: running sums within a round, momentum across rounds.
+
+    Attributes
+    ----------
+    mean : Tensor
+        z̄_c, shape (C, d).
+    known : Tensor
+        Which classes have a prototype, shape (C,), bool.
+    """
+
+    def __init__(self, mean: Tensor, known: Tensor) -> None:
+        self.mean, self.known = mean, known
+        self.sums = torch.zeros_like(mean)
+        self.counts = torch.zeros(len(mean), device=mean.device)
+
+    def observe(self, z: Tensor, y: Tensor) -> None:
+        """Add a batch's features (B, d) of classes (B,) to this round's sums."""
+        self.sums.index_add_(0, y, z)
+        self.counts.index_add_(0, y, torch.ones_like(y, dtype=self.counts.dtype))
+
+    def update(self, momentum: float) -> None:
+        """z̄_c ← (1-λ)·mean_c + λ·z̄_c; a first prototype is the mean itself."""
+        seen = self.counts > 0
+        means = self.sums / self.counts.clamp(min=1)[:, None]
+        mixed = torch.where(
+            self.known[:, None], (1 - momentum) * means + momentum * self.mean, means
+        )
+        self.mean = torch.where(seen[:, None], mixed, self.mean)
+        self.known = self.known | seen
+
+
+class HFMDSClient(FedClient):
+    """Algorithm 1 of HFMDS-FL, the client's lines."""
+
+    params: HFMDSParams
+    pool: PoolSampler | None
+    prototypes: Prototypes | None
+
+    # ---- training, eq. (6)
+
+    def begin_round(self, groups: Groups) -> None:
+        """Take the pool, new or kept, and the prototypes of the last round."""
+        pool = self.receive_pool(groups) if self.params.hfmds_alpha < 1 else None
+        self.pool = PoolSampler(pool, self.generator("pool"), self.worker.data) if pool else None
+        self.prototypes = None
+
+    def objective(self, step: Step) -> Tensor:
+        """α·CE(real) + (1-α)·CE(synthetic), each over as many samples."""
+        self.observe(step)
+        if self.pool is None:
+            return step.cross_entropy
+        x, y = self.pool.draw(len(step.batch.y))
+        synthetic = F.cross_entropy(self.flat.module(x), y)
+        return self.mix(step.cross_entropy, synthetic)
+
+    def loss(self, batch: Batch) -> Loss:
+        """With ``hfmds-joint-batch``: both halves in one forward pass."""
+        if not self.params.hfmds_joint_batch or self.pool is None:
+            return super().loss(batch)
+        n = len(batch.y)
+        x, y = self.pool.draw(n)
+        joint = self.forward(Batch(torch.cat([batch.x, x]), torch.cat([batch.y, y])))
+        real = F.cross_entropy(joint.logits[:n], batch.y)
+        self.observe(Step(batch, joint.map[:n], joint.features[:n], joint.logits[:n], real))
+        return Loss(self.mix(real, F.cross_entropy(joint.logits[n:], y)), real)
+
+    def mix(self, real: Tensor, synthetic: Tensor) -> Tensor:
+        """The local objective, eq. (6)."""
+        alpha = self.params.hfmds_alpha
+        return alpha * real + (1 - alpha) * synthetic
+
+    def observe(self, step: Step) -> None:
+        """Gather the real samples' features in the ordinary forward pass."""
+        if not self.uses_prototypes:
+            return
+        z = self.features_of(step).detach()
+        if self.prototypes is None:
+            self.prototypes = self.load_prototypes(z.shape[1])
+        self.prototypes.observe(z, step.batch.y)
+
+    def features_of(self, step: Step) -> Tensor:
+        """The features that prototypes are made of, shape (B, d)."""
+        return step.features if self.params.feature_level == "vector" else step.map.flatten(1)
+
+    def end_round(self, result: LocalResult) -> tuple[Groups, Metrics]:
+        """Mix this round's class means into the prototypes and keep them."""
+        if self.prototypes is not None:
+            self.prototypes.update(self.params.hfmds_lambda)
+            self.save_state(
+                {
+                    "mean": as_numpy(self.prototypes.mean),
+                    "known": as_numpy(self.prototypes.known),
+                }
+            )
+        return {}, {"pool-version": self.round.pool}
+
+    # ---- synthesis, eqs. (7)-(12)
+
+    def phase(self, groups: Groups) -> tuple[Groups, Metrics]:
+        """Answers ``synthesis`` besides ``train``."""
+        return self.synthesise() if self.round.phase == "synthesis" else super().phase(groups)
+
+    def synthesise(self) -> tuple[Groups, Metrics]:
+        """Invert the received model into B_g labelled images (fewer on a smaller client)."""
+        chosen = self.choose()
+        x, y = self.worker.data.x(chosen), self.worker.data.y(chosen)
+        if not len(chosen):
+            return {"synthetic": {"images": as_numpy(x), "labels": as_numpy(y)}}, {}
+        settings = self.params.inversion()
+        images, loss = invert(
+            self.flat.module, x, y, self.prototypes_for(x, y), settings, self.generator("noise")
+        )
+        metrics: Metrics = {
+            "psnr": float(psnr(self.pixels(images), self.pixels(x)).mean()),
+            "synthesis-loss": float(loss.mean()),
+        }
+        return {"synthetic": {"images": as_numpy(images), "labels": as_numpy(y)}}, metrics
+
+    def pixels(self, x: Tensor) -> Tensor:
+        """Normalised images as pixels in [0, 1]."""
+        return denormalise(x, self.worker.data.mean, self.worker.data.std)
+
+    def choose(self) -> Tensor:
+        """B_g of the client's samples without replacement, all of them if there are fewer."""
+        order = torch.randperm(len(self.indices), generator=self.generator("synthesis"))
+        return self.indices[order[: self.params.synthesis_per_client]]
+
+    def prototypes_for(self, x: Tensor, y: Tensor) -> Tensor:
+        """z̄_y of each image, shape (B, d); classes never trained get the mean under w_t."""
+        extract, _ = split(self.flat.module, self.params.feature_level, x)
+        self.flat.module.eval()
+        with torch.no_grad():
+            size = extract(x[:1]).shape[1]
+        if not self.uses_prototypes:
+            return torch.zeros(len(y), size, device=x.device)
+        kept = self.load_prototypes(size)
+        fresh = Prototypes(torch.zeros_like(kept.mean), torch.zeros_like(kept.known))
+        missing = ~kept.known[self.labels]
+        for part in self.indices[missing.cpu()].split(self.worker.settings.output.eval_batch_size):
+            with torch.no_grad():
+                fresh.observe(extract(self.worker.data.x(part)), self.worker.data.y(part))
+        fresh.update(0.0)
+        return torch.where(kept.known[:, None], kept.mean, fresh.mean)[y]
+
+    # ---- what is kept between rounds
+
+    @property
+    def uses_prototypes(self) -> bool:
+        """μ = 0 needs none, so FMDS neither gathers nor keeps them."""
+        return self.params.inversion().mu != 0
+
+    def load_prototypes(self, size: int) -> Prototypes:
+        """The prototypes of this client's last round, none known in its first."""
+        classes, device = self.worker.data.num_classes, self.worker.device
+        kept = self.load_state()
+        if kept is None:
+            mean, known = np.zeros((classes, size), np.float32), np.zeros(classes, bool)
+        else:
+            mean, known = kept["mean"], kept["known"]
+        return Prototypes(torch.from_numpy(mean).to(device), torch.from_numpy(known).to(device))
+
+    def receive_pool(self, groups: Groups) -> Pool | None:
+        """The pool of the version the server names: from this message, else this node's copy."""
+        version = self.round.pool
+        if not version:
+            return None
+        if "synthetic" in groups:
+            self.node.pool().save(version, dict(groups["synthetic"]), self.round.settled)
+        return Pool.load(self.node.pool(), version)

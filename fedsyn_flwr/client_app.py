@@ -1,0 +1,20 @@
+"""The ClientApp: read the configuration, find this node's partition, hand over."""
+
+from flwr.app import Context
+from flwr.client import Client
+from flwr.clientapp import ClientApp
+
+from fedsyn_flwr import registry
+from fedsyn_flwr.worker import partition_of, worker_for
+
+
+def client_fn(context: Context) -> Client:
+    """The client of this node's partition, on top of the process's resident worker."""
+    partition, num_partitions = partition_of(context.node_config)
+    worker = worker_for(context.run_config, num_partitions)
+    method = registry.method(worker.settings.federation.strategy)
+    client: Client = method.client(worker, partition).to_client()
+    return client
+
+
+app = ClientApp(client_fn=client_fn)

@@ -1,0 +1,235 @@
+"""The run configuration: typed, range-checked, one line per mistake.
+
+``[tool.flwr.app.config]`` of pyproject.toml names every key with its default and a comment; the
+classes here give types and allowed values, and nothing else knows either. A method with keys of
+its own declares such a class beside its client and names it in the registry.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from fedsyn_flwr.errors import UserError
+
+Scalar = str | int | float | bool
+RunConfig = Mapping[str, Scalar]
+T = TypeVar("T")
+
+APP_DIR = Path(__file__).resolve().parents[1]
+
+
+def kebab(name: str) -> str:
+    """``local_epochs`` → ``local-epochs``, the spelling in TOML."""
+    return name.replace("_", "-")
+
+
+SETTINGS = ConfigDict(
+    alias_generator=kebab, populate_by_name=True, allow_inf_nan=False, extra="ignore"
+)
+
+Count = Annotated[int, Field(ge=1)]
+CountOrZero = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+@dataclass(frozen=True, config=SETTINGS)
+class DataConfig:
+    """Which images, and how they are split over the clients."""
+
+    dataset: str
+    data_dir: str
+    limit_train: CountOrZero
+    limit_test: CountOrZero
+    augment: Literal["auto", "none", "crop-flip"]
+    partition: Literal["iid", "dirichlet", "classes", "natural"]
+    dirichlet_alpha: Positive
+    classes_per_client: Count
+    natural_column: str
+
+
+@dataclass(frozen=True, config=SETTINGS)
+class ModelConfig:
+    """Which network."""
+
+    model: str
+    norm: Literal["gn", "bn", "none"]
+    model_width: Annotated[float, Field(gt=0, le=16)]
+
+
+@dataclass(frozen=True, config=SETTINGS)
+class FederationConfig:
+    """Who takes part, for how long, and what happens when someone fails."""
+
+    strategy: str
+    seed: Annotated[int, Field(ge=0, lt=2**31)]
+    num_clients: CountOrZero
+    num_server_rounds: Count
+    fraction_fit: Annotated[float, Field(gt=0, le=1)]
+    weighting: Literal["examples", "uniform"]
+    min_success_fraction: Share
+    node_timeout: Positive
+    round_timeout: Positive
+
+
+@dataclass(frozen=True, config=SETTINGS)
+class TrainConfig:
+    """Local training, the same for every method."""
+
+    local_epochs: Count
+    batch_size: Count
+    learning_rate: Positive
+    momentum: Annotated[float, Field(ge=0, lt=1)]
+    weight_decay: NonNegative
+    clip_norm: NonNegative
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]
+    threads_per_client: CountOrZero
+    channels_last: bool
+
+
+@dataclass(frozen=True, config=SETTINGS)
+class OutputConfig:
+    """What is measured and where it is kept."""
+
+    evaluate_every: Count
+    eval_batch_size: Count
+    results_dir: str
+    run_name: Annotated[str, Field(pattern=r"^[\w.+=-]*$")]
+    state_dir: str
+
+
+@dataclass(frozen=True, config=SETTINGS)
+class Config:
+    """A whole run: every key of every concern, checked.
+
+    ``params`` holds the chosen method's own keys as an instance of the class it declares.
+    """
+
+    data: DataConfig
+    model: ModelConfig
+    federation: FederationConfig
+    train: TrainConfig
+    output: OutputConfig
+    params: Any
+    raw: dict[str, Any]
+
+    def flat(self) -> dict[str, Any]:
+        """Every key with its resolved value, in TOML spelling, defaults included."""
+        concerns = (self.data, self.model, self.federation, self.train, self.output)
+        resolved = {kebab(k): v for part in concerns for k, v in asdict(part).items()}
+        return {**self.raw, **resolved}
+
+
+@lru_cache
+def defaults() -> dict[str, Scalar]:
+    """``[tool.flwr.app.config]`` of the app's pyproject.toml."""
+    path = APP_DIR / "pyproject.toml"
+    if not path.is_file():
+        raise UserError(
+            f"{path} is missing: install the app from its folder with `pip install -e .`"
+        )
+    project = tomllib.loads(path.read_text(encoding="utf-8"))
+    return dict(project["tool"]["flwr"]["app"]["config"])
+
+
+def read_conf(path: Path) -> dict[str, Scalar]:
+    """The keys of a run-config TOML file (flat, kebab-case)."""
+    try:
+        keys = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"conf file {path} does not exist: see conf/ for those there are") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise UserError(f"conf file {path} cannot be read: {error}") from None
+    for key, value in keys.items():
+        if not isinstance(value, Scalar):
+            raise UserError(f"conf file {path}: {key} must be a single value, not {value!r}")
+    return keys
+
+
+def check_keys(keys: Iterable[str]) -> None:
+    """Refuse keys that ``[tool.flwr.app.config]`` does not have.
+
+    Raises
+    ------
+    UserError
+        Naming the key and the nearest known one.
+    """
+    for key in keys:
+        if key not in defaults():
+            near = difflib.get_close_matches(key, defaults(), n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else "see [tool.flwr.app.config]"
+            raise UserError(f"unknown key {key!r}: {hint}")
+
+
+def parse(cls: type[T], run_config: RunConfig) -> T:
+    """Build one concern's dataclass from the keys it names.
+
+    Raises
+    ------
+    UserError
+        Naming the key, the value and what is allowed.
+    """
+    wanted = [kebab(f.name) for f in fields(cls)]  # type: ignore[arg-type]
+    missing = [key for key in wanted if key not in run_config]
+    if missing:
+        raise UserError(f"key {missing[0]!r} is missing from the run config")
+    try:
+        return TypeAdapter(cls).validate_python({key: run_config[key] for key in wanted})
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = kebab(str(first["loc"][0]))
+        raise UserError(f"{key} = {run_config[key]!r}: {_allowed(first)}") from None
+
+
+def _allowed(error: Any) -> str:
+    """Pydantic's complaint in our words: what is allowed."""
+    context = error.get("ctx", {})
+    kind = error["type"]
+    if kind == "literal_error":
+        return f"allowed are {context['expected']}"
+    if kind == "string_pattern_mismatch":
+        return f"must match {context['pattern']}"
+    return str(error["msg"]).replace("Input should be", "must be")
+
+
+def load(run_config: RunConfig) -> Config:
+    """Check a complete run config (defaults already merged in).
+
+    Every registered method's keys are checked, not only the chosen one's.
+
+    Raises
+    ------
+    UserError
+        One line for the first mistake found.
+    """
+    from fedsyn_flwr import registry
+
+    check_keys(run_config)
+    federation = parse(FederationConfig, run_config)
+    all_params = {cls: parse(cls, run_config) for cls in registry.param_classes()}
+    return Config(
+        data=parse(DataConfig, run_config),
+        model=parse(ModelConfig, run_config),
+        federation=federation,
+        train=parse(TrainConfig, run_config),
+        output=parse(OutputConfig, run_config),
+        params=all_params.get(registry.method(federation.strategy).params),
+        raw=dict(run_config),
+    )
+
+
+def merged(*overrides: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Defaults with overrides on top, later ones win; unknown keys are refused."""
+    config = dict(defaults())
+    for override in overrides:
+        check_keys(override)
+        config.update(override)
+    return config

@@ -1,0 +1,137 @@
+"""Sending messages to clients and taking the replies in an order of our own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from flwr.common import Code, FitIns, FitRes, GetPropertiesIns
+from flwr.server.client_manager import ClientManager
+from flwr.server.client_proxy import ClientProxy
+
+from fedsyn_flwr.errors import UserError
+from fedsyn_flwr.payload import nbytes
+
+Roster = dict[int, ClientProxy]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A client's answer, or why there is none.
+
+    ``down`` and ``up`` are the bytes of the arrays sent and received.
+    """
+
+    partition: int
+    result: FitRes | None
+    reason: str
+    down: int
+    up: int
+
+
+def call(partition: int, proxy: ClientProxy, ins: FitIns, timeout: float | None) -> Reply:
+    """One message to one client; never raises."""
+    down = nbytes(ins.parameters)
+    try:
+        result = proxy.fit(ins, timeout=timeout, group_id=int(ins.config["round"]))
+    except Exception as error:  # whatever the transport raises is that client's failure
+        return Reply(partition, None, reason_of(str(error)), down, 0)
+    if result.status.code != Code.OK:
+        return Reply(partition, None, reason_of(result.status.message), down, 0)
+    return Reply(partition, result, "", down, nbytes(result.parameters))
+
+
+def exchange(
+    roster: Roster,
+    messages: Mapping[int, FitIns],
+    timeout: float | None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Reply]:
+    """Send all messages at once, yield the replies in partition order.
+
+    Replies that arrive early wait for their turn, so whatever is summed over them does not depend
+    on the order of arrival. There is a thread per client in flight, since each polls for its
+    reply.
+    """
+    done = 0
+
+    def finished(_: object) -> None:
+        nonlocal done
+        done += 1
+        if progress:
+            progress(done, len(messages))
+
+    with ThreadPoolExecutor(max_workers=max(1, min(len(messages), 128))) as threads:
+        futures = []
+        for partition in sorted(messages):
+            args = (partition, roster[partition], messages[partition], timeout)
+            futures.append(threads.submit(call, *args))
+            futures[-1].add_done_callback(finished)
+        for i, future in enumerate(futures):
+            yield future.result()
+            futures[i] = None  # type: ignore[call-overload]  # free the reply once used
+
+
+def reason_of(message: str) -> str:
+    """The telling last line of an error that Flower wrapped."""
+    lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason given"
+
+
+def wait_for_clients(manager: ClientManager, expected: int, timeout: float) -> Roster:
+    """Partition id → client, once all of them are there.
+
+    Parameters
+    ----------
+    manager : ClientManager
+        Flower's list of connected nodes.
+    expected : int
+        How many clients the run wants; 0 = as many as the first node says there are.
+    timeout : float
+        Seconds to wait for them.
+
+    Raises
+    ------
+    UserError
+        If the federation has another size, or too few appear in time.
+    """
+    deadline = time.monotonic() + timeout
+    _wait(manager, max(expected, 1), 1, deadline)
+    first = next(iter(manager.all().values()))
+    announced = int(_properties(first, timeout)["num-partitions"])
+    if expected and announced != expected:
+        raise UserError(
+            f"num-clients = {expected}, but the federation has {announced} SuperNodes: "
+            f'pass --federation-config "num-supernodes={expected}" to flwr run, '
+            f"or --clients {expected} to fedsyn run"
+        )
+    _wait(manager, announced, announced, deadline)
+    proxies = list(manager.all().values())
+    with ThreadPoolExecutor(max_workers=min(len(proxies), 64)) as threads:
+        answers = list(threads.map(lambda p: _properties(p, timeout), proxies))
+    found = {int(a["partition-id"]): p for a, p in zip(answers, proxies, strict=True)}
+    if len(found) != announced:
+        raise UserError(f"{len(proxies)} SuperNodes answer for {len(found)} of {announced} clients")
+    return dict(sorted(found.items()))
+
+
+def _wait(manager: ClientManager, wanted: int, needed: int, deadline: float) -> None:
+    while manager.num_available() < needed:
+        if time.monotonic() > deadline:
+            raise UserError(
+                f"{manager.num_available()} of {wanted} clients appeared within node-timeout: "
+                "start more SuperNodes or raise node-timeout"
+            )
+        time.sleep(0.1)
+
+
+def _properties(proxy: ClientProxy, timeout: float) -> Mapping[str, int]:
+    try:
+        answer = proxy.get_properties(GetPropertiesIns(config={}), timeout=timeout, group_id=0)
+    except Exception as error:
+        raise UserError(f"a client cannot start: {reason_of(str(error))}") from None
+    if answer.status.code != Code.OK:
+        raise UserError(f"a client cannot start: {reason_of(answer.status.message)}")
+    return answer.properties  # type: ignore[return-value]

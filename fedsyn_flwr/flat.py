@@ -1,0 +1,155 @@
+"""A model as three flat vectors: trainable floats, floating buffers, integer counters.
+
+The model's tensors are views into the vectors, so loading a model is one copy per vector and an
+optimiser, a norm or an average is plain vector arithmetic. Keeping the three apart means that no
+optimiser can touch BatchNorm's running statistics. Convolution weights lie channels_last inside
+the vector where asked, so the memory format costs nothing per round.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedsyn_flwr.errors import UserError
+from fedsyn_flwr.models import SplitModel
+
+KINDS = ("trainable", "buffers", "counters")
+Vectors = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One named tensor's place in the vector of its kind."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    start: int
+    channels_last: bool
+
+    @property
+    def stop(self) -> int:
+        """The first index after the tensor."""
+        return self.start + int(np.prod(self.shape, dtype=np.int64))
+
+    def view(self, vector: Tensor) -> Tensor:
+        """The tensor, as a view into ``vector``."""
+        piece = vector[self.start : self.stop]
+        if not self.channels_last:
+            return piece.view(self.shape)
+        o, i, h, w = self.shape
+        return piece.view(o, h, w, i).permute(0, 3, 1, 2)
+
+
+def _kind(name: str, tensor: Tensor, parameters: set[str]) -> str:
+    if name in parameters:
+        return "trainable"
+    return "buffers" if tensor.is_floating_point() else "counters"
+
+
+def _slots(module: nn.Module, channels_last: bool) -> list[Slot]:
+    parameters = {name for name, _ in module.named_parameters()}
+    ends = dict.fromkeys(KINDS, 0)
+    slots = []
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        kind = _kind(name, tensor, parameters)
+        is_image = channels_last and tensor.dim() == 4
+        slots.append(Slot(name, kind, tuple(tensor.shape), ends[kind], is_image))
+        ends[kind] = slots[-1].stop
+    return slots
+
+
+class FlatModel:
+    """A module whose tensors live in flat vectors.
+
+    Attributes
+    ----------
+    module
+        The network; its parameters, their gradients and its buffers are views.
+    trainable, grad : Tensor
+        Shape (P,), float32: the parameters and their gradients.
+    buffers : Tensor
+        Shape (Q,), float32: running means and variances.
+    counters : Tensor
+        Shape (R,), int64: ``num_batches_tracked``.
+    layout : str
+        Hash of names, kinds, shapes and order. Vectors of another layout are refused.
+    """
+
+    def __init__(self, module: SplitModel, *, channels_last: bool = True) -> None:
+        self.module = module
+        self.slots = _slots(module, channels_last)
+        self.layout = hashlib.sha256(repr(self.slots).encode()).hexdigest()[:16]
+        device = next(module.parameters()).device
+        self.trainable = self._vector("trainable", torch.float32, device)
+        self.buffers = self._vector("buffers", torch.float32, device)
+        self.counters = self._vector("counters", torch.int64, device)
+        self.grad = torch.zeros_like(self.trainable)
+        self._adopt()
+
+    def _vector(self, kind: str, dtype: torch.dtype, device: torch.device) -> Tensor:
+        size = max((s.stop for s in self.slots if s.kind == kind), default=0)
+        return torch.zeros(size, dtype=dtype, device=device)
+
+    @torch.no_grad()
+    def _adopt(self) -> None:
+        """Move every tensor's value into its vector and make the tensor a view of it."""
+        tensors: dict[str, Any] = self.module.state_dict(keep_vars=True)
+        for slot in self.slots:
+            tensor = tensors[slot.name]
+            view = slot.view(getattr(self, slot.kind))
+            view.copy_(tensor)
+            tensor.data = view
+            if slot.kind == "trainable":
+                tensor.grad = slot.view(self.grad)
+        # An optimiser over the one flat vector finds its gradient here.
+        self.trainable.grad = self.grad
+
+    def vectors(self) -> Vectors:
+        """The three vectors as NumPy arrays (views on CPU: copy before the model changes)."""
+        return {kind: getattr(self, kind).cpu().numpy() for kind in KINDS}
+
+    def copy_vectors(self) -> Vectors:
+        """The three vectors, copied."""
+        return {kind: array.copy() for kind, array in self.vectors().items()}
+
+    @torch.no_grad()
+    def load(self, vectors: Vectors) -> None:
+        """Overwrite the model, one copy per vector.
+
+        Raises
+        ------
+        UserError
+            If a vector has another length than this model's.
+        """
+        for kind in KINDS:
+            own, new = getattr(self, kind), vectors[kind]
+            if new.shape != tuple(own.shape):
+                raise UserError(
+                    f"model mismatch: {kind} has {new.shape[0]} values, expected {own.shape[0]}; "
+                    "server and clients must run the same conf and version"
+                )
+            own.copy_(torch.from_numpy(np.require(new, requirements=["W"])))
+
+    def named(self) -> dict[str, Tensor]:
+        """Contiguous copies by name, for safetensors."""
+        return {
+            s.name: s.view(getattr(self, s.kind)).detach().cpu().contiguous().clone()
+            for s in self.slots
+        }
+
+    def digest(self) -> str:
+        """SHA-256 of the model's bits."""
+        return digest(self.vectors())
+
+
+def digest(vectors: Vectors) -> str:
+    """SHA-256 of the three vectors' bytes."""
+    sha = hashlib.sha256()
+    for kind in KINDS:
+        sha.update(np.ascontiguousarray(vectors[kind]).tobytes())
+    return sha.hexdigest()

@@ -1,0 +1,61 @@
+"""What travels: named groups of arrays ⇄ Flower's list of NDArrays.
+
+The first array is a header (JSON as uint8) that names the groups, their arrays and the layout of
+the model, so a list is understood without outside knowledge and nothing is matched by position
+alone.
+"""
+
+import json
+
+import numpy as np
+from flwr.common import NDArrays, Parameters, ndarrays_to_parameters, parameters_to_ndarrays
+
+from fedsyn_flwr.errors import UserError
+
+Group = dict[str, np.ndarray]
+Groups = dict[str, Group]
+
+
+def pack(groups: Groups, layout: str) -> NDArrays:
+    """Groups as a list of arrays: header first, then every group's arrays in order."""
+    names = {group: list(arrays) for group, arrays in groups.items()}
+    header = json.dumps({"layout": layout, "groups": names}).encode()
+    flat = [array for arrays in groups.values() for array in arrays.values()]
+    return [np.frombuffer(header, dtype=np.uint8), *flat]
+
+
+def unpack(arrays: NDArrays, layout: str) -> Groups:
+    """The groups of a list made by `pack`.
+
+    Raises
+    ------
+    UserError
+        If the list has no header of ours, or its model has another layout.
+    """
+    try:
+        header = json.loads(arrays[0].tobytes())
+        names: dict[str, list[str]] = header["groups"]
+    except (IndexError, ValueError, KeyError, TypeError, UnicodeDecodeError):
+        raise UserError("payload without a header: the sender is not this app") from None
+    if header["layout"] != layout:
+        raise UserError(
+            f"model layout {header['layout']} received, {layout} expected: "
+            "server and clients must run the same conf and version"
+        )
+    rest = iter(arrays[1:])
+    return {group: {name: next(rest) for name in members} for group, members in names.items()}
+
+
+def to_parameters(groups: Groups, layout: str) -> Parameters:
+    """Groups as Flower's serialised Parameters."""
+    return ndarrays_to_parameters(pack(groups, layout))
+
+
+def from_parameters(parameters: Parameters, layout: str) -> Groups:
+    """Groups out of Flower's serialised Parameters."""
+    return unpack(parameters_to_ndarrays(parameters), layout)
+
+
+def nbytes(parameters: Parameters) -> int:
+    """Bytes of the serialised arrays, as they travel."""
+    return sum(len(tensor) for tensor in parameters.tensors)

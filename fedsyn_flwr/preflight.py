@@ -1,0 +1,51 @@
+"""Everything that can be known to be wrong before training starts."""
+
+from pathlib import Path
+
+import numpy as np
+
+from fedsyn_flwr import assembly
+from fedsyn_flwr.config import Config
+from fedsyn_flwr.data import get_spec, label_table
+from fedsyn_flwr.errors import UserError
+
+
+def check(config: Config, num_clients: int) -> None:
+    """Load the data, split it, build the model; raise UserError where one cannot be.
+
+    Raises
+    ------
+    UserError
+        One line for the first mistake found.
+    """
+    if num_clients < 1:
+        raise UserError(f"num-clients = {num_clients}: at least 1 client is needed")
+    for key, value in (
+        ("results-dir", config.output.results_dir),
+        ("state-dir", config.output.state_dir),
+    ):
+        if value and not Path(value).is_absolute():
+            raise UserError(f"{key} = {value!r} is relative: give an absolute path")
+    assembly.device(config)
+    get_spec(config.data.dataset)
+    train, test = assembly.images(config, "train"), assembly.images(config, "test")
+    if train.images.shape[1:] != test.images.shape[1:]:
+        raise UserError(
+            f"training images are {train.images.shape[1:]}, test images {test.images.shape[1:]}: "
+            "both must have one size"
+        )
+    assembly.network(config, _shape(train.images))
+    assembly.partitions(config, train, num_clients)
+
+
+def partition_table(config: Config, num_clients: int) -> tuple[np.ndarray, list[str]]:
+    """Label counts (K, C) of every client, and the class names."""
+    train = assembly.images(config, "train")
+    parts = assembly.partitions(config, train, num_clients)
+    classes = get_spec(config.data.dataset).num_classes
+    return label_table(train.labels, parts, classes), train.class_names
+
+
+def _shape(images: np.ndarray) -> tuple[int, int, int]:
+    c, h, w = images.shape[1:]
+    return c, h, w

@@ -1,0 +1,84 @@
+"""Method name → its two halves. The only place that knows methods by name."""
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from fedsyn_flwr.errors import UserError
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method: where its strategy, its client and its keys' dataclass live.
+
+    The parts are named, not imported, so that listing methods stays quick.
+    """
+
+    strategy_path: str
+    client_path: str
+    params_path: str | None
+    summary: str
+
+    @property
+    def strategy(self) -> Any:
+        """The `FedStrategy` subclass."""
+        return _resolve(self.strategy_path)
+
+    @property
+    def client(self) -> Any:
+        """The `FedClient` subclass."""
+        return _resolve(self.client_path)
+
+    @property
+    def params(self) -> Any:
+        """The dataclass of the method's own keys, None if it has none."""
+        return _resolve(self.params_path) if self.params_path else None
+
+
+HFMDS_PARAMS = "clients.hfmds:HFMDSParams"
+
+METHODS = {
+    "fedavg": Method(
+        "strategies.fedavg:FedAvg",
+        "clients.fedavg:FedAvgClient",
+        None,
+        "weighted average of the clients' models (arXiv 1602.05629)",
+    ),
+    "fmds": Method(
+        "strategies.hfmds:HFMDS",
+        "clients.fmds:FMDSClient",
+        HFMDS_PARAMS,
+        "HFMDS-FL without hard features, mu = 0 (arXiv 2308.04761, eq. 9)",
+    ),
+    "hfmds": Method(
+        "strategies.hfmds:HFMDS",
+        "clients.hfmds:HFMDSClient",
+        HFMDS_PARAMS,
+        "hard-feature-matching data synthesis (arXiv 2308.04761)",
+    ),
+}
+
+
+@cache
+def _resolve(path: str) -> Any:
+    module, name = path.split(":")
+    return getattr(import_module(module), name)
+
+
+def method(name: str) -> Method:
+    """The method of that name.
+
+    Raises
+    ------
+    UserError
+        Listing the names there are.
+    """
+    if name not in METHODS:
+        raise UserError(f"strategy = {name!r}: allowed are {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def param_classes() -> list[Any]:
+    """Every dataclass of method keys, each once."""
+    return list(dict.fromkeys(m.params for m in METHODS.values() if m.params))

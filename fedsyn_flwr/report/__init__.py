@@ -1,0 +1,1 @@
+"""What a run left in its results folder, put into words, tables and pictures."""

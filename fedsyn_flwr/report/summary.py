@@ -1,0 +1,52 @@
+"""The last lines of a run, for a person."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fedsyn_flwr.report.failure import read_errors
+from fedsyn_flwr.report.progress import human_bytes
+
+if TYPE_CHECKING:
+    from fedsyn_flwr.runner import RunResult
+
+
+def final_lines(result: "RunResult") -> list[str]:
+    """Accuracy, cost and place of a completed run."""
+    down, up = (human_bytes(count) for count in result.traffic)
+    return [
+        f"completed: {_accuracy(result)}",
+        f"{result.rounds} rounds in {result.seconds:.1f} s, {down} down, {up} up",
+        f"results in {result.folder}",
+    ]
+
+
+def _accuracy(result: "RunResult") -> str:
+    accuracies = result.accuracies
+    if not accuracies:
+        return "no round was evaluated"
+    best = max(accuracies, key=lambda pair: pair[1])
+    return f"final accuracy {accuracies[-1][1]:.4f}, best {best[1]:.4f} (round {best[0]})"
+
+
+def failure_lines(result: "RunResult") -> list[str]:
+    """Why a run failed, what else its log complains of, and where that is."""
+    log = result.folder / "flwr.log"
+    others = [line for line in read_errors(log) if line not in result.reason]
+    return [
+        f"{result.status} after {result.rounds} rounds: {result.reason}",
+        *(f"  also logged: {line}" for line in others),
+        f"log in {log}",
+    ]
+
+
+def comparison(results: Mapping[str, "RunResult"]) -> list[str]:
+    """A small table, one line per method."""
+    lines = ["method     final accuracy   best   seconds       down         up"]
+    for name, result in results.items():
+        down, up = (human_bytes(count) for count in result.traffic)
+        values = [accuracy for _, accuracy in result.accuracies]
+        final, best = (values[-1], max(values)) if values else (float("nan"),) * 2
+        lines.append(
+            f"{name:<10} {final:>14.4f} {best:>6.4f} {result.seconds:>9.1f} {down:>10} {up:>10}"
+        )
+    return lines

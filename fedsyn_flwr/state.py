@@ -1,0 +1,97 @@
+"""What a node keeps between rounds: per-client state and the synthetic pool.
+
+Actors serve whichever client comes next, so nothing is kept in Python objects: a client's state
+is a safetensors file keyed by run, partition and the round that wrote it, and any actor of the
+machine (or the same SuperNode after a restart) finds it.
+"""
+
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+
+def default_root() -> Path:
+    """Where state lies unless ``state-dir`` says otherwise."""
+    root = os.environ.get("FEDSYN_STATE_DIR")
+    return Path(root) if root else Path.home() / ".cache" / "fedsyn-flwr" / "state"
+
+
+def write_atomic(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """A safetensors file that is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    try:
+        save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, name)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+class VersionedStore:
+    """Files ``v<round>.safetensors`` in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def versions(self) -> list[int]:
+        """Stored version numbers, ascending."""
+        if not self.folder.is_dir():
+            return []
+        found = (re.fullmatch(r"v(\d+)\.safetensors", p.name) for p in self.folder.iterdir())
+        return sorted(int(m.group(1)) for m in found if m)
+
+    def path(self, version: int) -> Path:
+        """The file of a version."""
+        return self.folder / f"v{version}.safetensors"
+
+    def save(self, version: int, arrays: dict[str, np.ndarray], settled: int) -> None:
+        """Store a version; drop those that no repeated round can ask for.
+
+        Parameters
+        ----------
+        version : int
+            The round that writes.
+        settled : int
+            The last round that is never repeated (the newest checkpoint's). The newest version
+            up to it and all later ones are kept.
+        """
+        write_atomic(self.path(version), arrays)
+        for old in [v for v in self.versions() if v <= settled][:-1]:
+            self.path(old).unlink(missing_ok=True)
+
+    def load(self, version: int) -> dict[str, np.ndarray] | None:
+        """The arrays of exactly this version, None if it is not here."""
+        try:
+            return dict(load_file(self.path(version)))
+        except FileNotFoundError:
+            return None
+
+    def before(self, version: int) -> dict[str, np.ndarray] | None:
+        """The newest version older than ``version``, None if there is none.
+
+        Reading by round rather than taking the newest file makes a repeated round (a retry, a
+        resumed run) see what it saw the first time.
+        """
+        older = [v for v in self.versions() if v < version]
+        return self.load(older[-1]) if older else None
+
+
+class NodeState:
+    """The store of one run on this node."""
+
+    def __init__(self, root: Path, run: str) -> None:
+        self.folder = root / run
+
+    def client(self, partition: int | str) -> VersionedStore:
+        """A client's own state, versions are rounds."""
+        return VersionedStore(self.folder / f"client-{partition}")
+
+    def pool(self) -> VersionedStore:
+        """The broadcast synthetic pool, one copy per machine."""
+        return VersionedStore(self.folder / "pool")

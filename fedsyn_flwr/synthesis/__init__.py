@@ -1,0 +1,1 @@
+"""Making synthetic images: inversion and the pool."""

@@ -1,0 +1,132 @@
+"""The local training loop, the only one: every client of every method runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedsyn_flwr.flat import FlatModel
+from fedsyn_flwr.rng import derive, torch_generator
+
+if TYPE_CHECKING:
+    from fedsyn_flwr.config import TrainConfig
+
+
+class Batch(NamedTuple):
+    """A batch as the loss sees it: images (B, C, H, W), normalised and augmented; labels (B,)."""
+
+    x: Tensor
+    y: Tensor
+
+
+class Loss(NamedTuple):
+    """What a step minimises, and the plain cross-entropy of its real images for the log."""
+
+    objective: Tensor
+    cross_entropy: Tensor
+
+
+@dataclass(frozen=True)
+class LocalResult:
+    """What a client's local training did.
+
+    ``loss`` is the mean cross-entropy over every sample seen, nan when there was none.
+    """
+
+    loss: float
+    steps: int
+    examples: int
+
+
+def batch_slices(n: int, batch_size: int) -> Iterator[slice]:
+    """Slices of an epoch over n samples; a last batch of one joins the batch before it.
+
+    BatchNorm cannot train on one sample, and one sample is no estimate of a gradient either.
+    """
+    starts = list(range(0, n, batch_size))
+    if len(starts) > 1 and n - starts[-1] == 1:
+        starts.pop()
+    for i, start in enumerate(starts):
+        stop = starts[i + 1] if i + 1 < len(starts) else n
+        yield slice(start, stop)
+
+
+def epochs(indices: Tensor, batch_size: int, count: int, g: torch.Generator) -> Iterator[Tensor]:
+    """Index batches of ``count`` epochs, each in a new order drawn from ``g``."""
+    for _ in range(count):
+        order = indices[torch.randperm(len(indices), generator=g)]
+        for piece in batch_slices(len(order), batch_size):
+            yield order[piece]
+
+
+def train_local(
+    flat: FlatModel,
+    indices: Tensor,
+    fetch: Callable[[Tensor], Batch],
+    loss_fn: Callable[[Batch], Loss],
+    settings: TrainConfig,
+    *,
+    seed: int,
+    key: tuple[int | str, ...],
+    after_step: Callable[[], None] | None = None,
+) -> LocalResult:
+    """E epochs of SGD on a client's samples.
+
+    Parameters
+    ----------
+    flat : FlatModel
+        The model, trained in place.
+    indices : Tensor
+        The client's sample indices, shape (n,), int64; may be empty.
+    fetch : callable
+        Indices → Batch (normalisation and augmentation).
+    loss_fn : callable
+        Batch → Loss; the one thing a method changes here.
+    settings : TrainConfig
+        Epochs, batch size and the optimiser's constants.
+    seed, key
+        The run's seed and what identifies this training, e.g. (round, partition).
+    after_step : callable, optional
+        Called after every optimiser step.
+
+    Returns
+    -------
+    LocalResult
+        Nothing is trained and the loss is nan when the client has no samples.
+    """
+    optimiser = torch.optim.SGD(
+        [flat.trainable],
+        lr=settings.learning_rate,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+    )
+    # A lone sample has no batch statistics: it trains on the running ones.
+    flat.module.train(len(indices) > 1)
+    order = torch_generator(seed, *key, "batches")
+    total, seen, steps = torch.zeros((), device=flat.trainable.device), 0, 0
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(seed, *key, "dropout"))  # layers draw from the global generator
+        for chosen in epochs(indices, settings.batch_size, settings.local_epochs, order):
+            loss = loss_fn(fetch(chosen))
+            step(flat, optimiser, loss.objective, settings.clip_norm)
+            if after_step is not None:
+                after_step()
+            total += loss.cross_entropy.detach() * len(chosen)
+            seen, steps = seen + len(chosen), steps + 1
+    mean = float(total) / seen if seen else float("nan")
+    return LocalResult(loss=mean, steps=steps, examples=len(indices))
+
+
+def step(
+    flat: FlatModel, optimiser: torch.optim.Optimizer, objective: Tensor, clip_norm: float
+) -> None:
+    """One update of the flat parameter vector, without waiting for the device."""
+    flat.grad.zero_()
+    objective.backward()
+    if clip_norm:
+        torch.nn.utils.clip_grad_norm_([flat.trainable], clip_norm)
+    optimiser.step()

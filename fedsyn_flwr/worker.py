@@ -1,0 +1,98 @@
+"""What a process keeps resident for all the clients it serves: data, model, device."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsyn_flwr import assembly, config
+from fedsyn_flwr.data import ResidentData, augment, get_spec
+from fedsyn_flwr.errors import UserError
+from fedsyn_flwr.flat import FlatModel
+from fedsyn_flwr.state import NodeState, default_root
+from fedsyn_flwr.training import Batch
+
+
+class Worker:
+    """The resident parts of one run in one process.
+
+    Parameters
+    ----------
+    settings : Config
+        The run's configuration.
+    num_partitions : int
+        Into how many clients the training data are split.
+    """
+
+    def __init__(self, settings: config.Config, num_partitions: int) -> None:
+        if settings.train.threads_per_client:
+            torch.set_num_threads(settings.train.threads_per_client)
+        self.settings = settings
+        self.device = assembly.device(settings)
+        train = assembly.images(settings, "train")
+        self.data = resident(settings, train, self.device)
+        parts = assembly.partitions(settings, train, num_partitions)
+        self.partitions = [torch.from_numpy(part) for part in parts]
+        self.flat = flat_model(settings, self.data.shape, self.device)
+        self.augmented = assembly.augments(settings)
+
+    def fetch(self, indices: Tensor, generator: torch.Generator) -> Batch:
+        """A training batch, augmented where the run says so."""
+        x, y = self.data.x(indices), self.data.y(indices)
+        return Batch(augment(x, generator) if self.augmented else x, y)
+
+    def state(self, run: str) -> NodeState:
+        """This node's store for a run."""
+        root = self.settings.output.state_dir
+        return NodeState(Path(root) if root else default_root(), run)
+
+
+def resident(settings: config.Config, images: Any, device: torch.device) -> ResidentData:
+    """Images on the device, normalised with their dataset's statistics."""
+    spec = get_spec(settings.data.dataset)
+    return ResidentData(
+        images, spec.mean, spec.std, device=device, channels_last=settings.train.channels_last
+    )
+
+
+def flat_model(
+    settings: config.Config, shape: tuple[int, int, int], device: torch.device
+) -> FlatModel:
+    """The run's initial model as flat vectors on the device."""
+    module = assembly.network(settings, shape).to(device)
+    return FlatModel(module, channels_last=settings.train.channels_last)
+
+
+@lru_cache(maxsize=1)
+def _worker(run_config: tuple[tuple[str, Any], ...], num_partitions: int) -> Worker:
+    return Worker(config.load(dict(run_config)), num_partitions)
+
+
+def worker_for(run_config: config.RunConfig, num_partitions: int) -> Worker:
+    """This process's worker, built once and kept while the configuration stays the same."""
+    return _worker(tuple(sorted(run_config.items())), num_partitions)
+
+
+def partition_of(node_config: config.RunConfig) -> tuple[int, int]:
+    """(partition-id, num-partitions) of a node.
+
+    Raises
+    ------
+    UserError
+        If the node says neither.
+    """
+    try:
+        return int(node_config["partition-id"]), int(node_config["num-partitions"])
+    except KeyError:
+        raise UserError(
+            "this node has no partition: start its SuperNode with "
+            "--node-config 'partition-id=0 num-partitions=10'"
+        ) from None
+
+
+def label_counts(labels: Tensor, num_classes: int) -> np.ndarray:
+    """Samples per class, shape (C,), int64."""
+    return torch.bincount(labels, minlength=num_classes).cpu().numpy()

@@ -1,0 +1,1 @@
+"""One file per method: what the server of that method does."""

@@ -1,0 +1,302 @@
+"""The strategy every method starts from: FedAvg as a running sum, with places to plug in.
+
+It is a plain `flwr.server.strategy.Strategy`: our server folds each reply as it arrives, Flower's
+stock server hands the whole list to `aggregate_fit`, and both end in the same model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Scalar
+from flwr.server.client_manager import ClientManager
+from flwr.server.client_proxy import ClientProxy
+from flwr.server.strategy import Strategy
+
+from fedsyn_flwr.config import Config
+from fedsyn_flwr.evaluation import Evaluator
+from fedsyn_flwr.exchange import Reply, Roster, exchange, wait_for_clients
+from fedsyn_flwr.flat import KINDS, FlatModel, Vectors
+from fedsyn_flwr.payload import Group, Groups, from_parameters, nbytes, to_parameters
+from fedsyn_flwr.rng import numpy_generator
+
+Metrics = dict[str, Scalar]
+Progress = Callable[[str, int, int], None]
+
+
+class RunningAverage:
+    """Σ p_k w_k / Σ p_k of model vectors, one at a time.
+
+    Sums are float64, so that the average of one model is that model bit for bit; the result has
+    the vectors' own types. Counters are not averaged but taken as the maximum.
+    """
+
+    def __init__(self) -> None:
+        self.weight = 0.0
+        self.sums: Vectors = {}
+
+    def add(self, vectors: Vectors, weight: float) -> None:
+        """Add a model with weight p_k > 0."""
+        if not self.sums:
+            self.sums = {
+                "trainable": np.zeros(vectors["trainable"].shape, np.float64),
+                "buffers": np.zeros(vectors["buffers"].shape, np.float64),
+                "counters": vectors["counters"].copy(),
+            }
+        for kind in ("trainable", "buffers"):
+            self.sums[kind] += weight * vectors[kind].astype(np.float64)
+        np.maximum(self.sums["counters"], vectors["counters"], out=self.sums["counters"])
+        self.weight += weight
+
+    def mean(self) -> Vectors:
+        """The average, float32 and int64."""
+        mean: Vectors = {
+            kind: (self.sums[kind] / self.weight).astype(np.float32)
+            for kind in ("trainable", "buffers")
+        }
+        return {**mean, "counters": self.sums["counters"]}
+
+
+class FedStrategy(Strategy):
+    """Federated averaging; other methods override the step that their paper changes.
+
+    Parameters
+    ----------
+    config : Config
+        The run's configuration.
+    flat : FlatModel
+        The server's model: initial weights, later a place to evaluate in.
+    evaluator : Evaluator
+        The test set.
+    run : str
+        Identifies the run's state on the nodes.
+    """
+
+    def __init__(self, config: Config, flat: FlatModel, evaluator: Evaluator, run: str) -> None:
+        self.config = config
+        self.federation = config.federation
+        self.params: Any = config.params
+        self.flat = flat
+        self.evaluator = evaluator
+        self.run = run
+        self.model: Vectors = flat.copy_vectors()
+        self.parameters = self.serialise({})
+        self.roster: Roster = {}
+        self.settled = 0
+        self.pool_version = 0
+        self.attempt = 0
+        self.metrics: Metrics = {}
+        self.reasons: list[str] = []
+        self.progress: Progress = lambda phase, done, total: None
+        self.clear()
+
+    # ---- where a method plugs in
+
+    def prepare(self) -> None:
+        """Before round 1, with all clients known."""
+
+    def before_fit(self, server_round: int) -> None:
+        """Before a round's training, e.g. a synthesis by all clients."""
+
+    def outgoing(self, partition: int) -> Groups:
+        """Groups that this client gets beside the model; the same objects where shared."""
+        return {}
+
+    def fold(self, reply: Reply) -> None:
+        """Take one trained model into the round's average; replies come in partition order."""
+        result, groups = self.accept(reply)
+        if result is None:
+            return
+        weight = self.weight_of(result)
+        if weight > 0:
+            self.average.add(groups["model"], weight)
+            self.losses.append((float(result.metrics["train-loss"]), result.num_examples))
+
+    def finalise(self, server_round: int) -> tuple[Parameters | None, Metrics]:
+        """The round's new model; None, and the old one stays, when nothing was trained."""
+        if self.average.weight == 0:
+            return None, self.metrics
+        self.model = self.refine(self.server_step(self.average.mean()), server_round)
+        self.parameters = self.serialise({})
+        total = sum(n for _, n in self.losses)
+        self.metrics["clients/train_loss"] = sum(loss * n for loss, n in self.losses) / total
+        return self.parameters, self.metrics
+
+    def server_step(self, mean: Vectors) -> Vectors:
+        """What becomes of the average: the new model itself."""
+        return mean
+
+    def refine(self, model: Vectors, server_round: int) -> Vectors:
+        """The server's own work on the new model."""
+        return model
+
+    # ---- Flower's interface
+
+    def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
+        """The initial model, a function of the seed."""
+        return self.parameters
+
+    def configure_fit(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, FitIns]]:
+        """Messages for the clients sampled in this round, in partition order."""
+        messages = self.start_round(server_round, parameters, client_manager)
+        return [(self.roster[partition], ins) for partition, ins in messages.items()]
+
+    def start_round(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> dict[int, FitIns]:
+        """Partition → message of this round's training, after the method's `before_fit`."""
+        if not self.roster:
+            self.enrol(client_manager)
+        if parameters is not self.parameters:
+            self.adopt(parameters)
+        if self.attempt == 0:
+            self.metrics = {"bytes/down": 0, "bytes/up": 0, "clients/failed": 0}
+            self.before_fit(server_round)
+        self.clear()
+        return self.messages(self.sample(server_round), "train", server_round)
+
+    def aggregate_fit(
+        self,
+        server_round: int,
+        results: list[tuple[ClientProxy, FitRes]],
+        failures: list[tuple[ClientProxy, FitRes] | BaseException],
+    ) -> tuple[Parameters | None, Metrics]:
+        """Fold a whole list, whatever its order, and finalise."""
+        for _, result in sorted(results, key=lambda r: int(r[1].metrics["partition-id"])):
+            partition = int(result.metrics["partition-id"])
+            self.fold(Reply(partition, result, "", 0, nbytes(result.parameters)))
+        return self.finalise(server_round)
+
+    def configure_evaluate(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, EvaluateIns]]:
+        """Nothing: the server has the test set."""
+        return []
+
+    def aggregate_evaluate(
+        self,
+        server_round: int,
+        results: list[tuple[ClientProxy, EvaluateRes]],
+        failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
+    ) -> tuple[float | None, Metrics]:
+        """Nothing to aggregate."""
+        return None, {}
+
+    def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, Metrics] | None:
+        """Loss and accuracy of the global model on the test set, every ``evaluate-every``."""
+        every, last = self.config.output.evaluate_every, self.federation.num_server_rounds
+        if server_round % every and server_round != last:
+            return None
+        self.flat.load(self.model)
+        loss, accuracy = self.evaluator(self.flat.module)
+        return loss, {"server/test_accuracy": accuracy, "server/test_loss": loss}
+
+    # ---- tools
+
+    def enrol(self, client_manager: ClientManager) -> None:
+        """Wait for the federation and let the method prepare."""
+        federation = self.federation
+        self.roster = wait_for_clients(
+            client_manager, federation.num_clients, federation.node_timeout
+        )
+        self.prepare()
+
+    def adopt(self, parameters: Parameters) -> None:
+        """Take over a model that came from outside."""
+        self.model = from_parameters(parameters, self.flat.layout)["model"]
+        self.parameters = parameters
+
+    def clear(self) -> None:
+        """An empty average, for a round or another attempt at it."""
+        self.average = RunningAverage()
+        self.losses: list[tuple[float, int]] = []
+
+    def sample(self, server_round: int) -> list[int]:
+        """The round's clients: a function of seed, round and attempt, the same for every method."""
+        everyone = sorted(self.roster)
+        count = max(1, round(self.federation.fraction_fit * len(everyone)))
+        g = numpy_generator(self.federation.seed, server_round, self.attempt, "sampling")
+        return sorted(int(k) for k in g.choice(everyone, size=count, replace=False))
+
+    def messages(
+        self, partitions: Iterable[int], phase: str, server_round: int
+    ) -> dict[int, FitIns]:
+        """A message for each client; clients that get the same arrays share their bytes."""
+        shared: dict[tuple[int, ...], Parameters] = {(): self.parameters}
+        config: dict[str, Scalar] = {
+            "run": self.run,
+            "round": server_round,
+            "phase": phase,
+            "settled": min(self.settled, server_round - 1),
+            "pool": self.pool_version,
+        }
+        messages = {}
+        for partition in sorted(partitions):
+            extra = self.outgoing(partition) if phase == "train" else {}
+            key = tuple(id(group) for group in extra.values())
+            if key not in shared:
+                shared[key] = self.serialise(extra)
+            messages[partition] = FitIns(shared[key], dict(config))
+        return messages
+
+    def ask_all(self, phase: str, server_round: int) -> Iterable[Reply]:
+        """Every client's reply to a phase of the method's own, in partition order."""
+        start = time.perf_counter()
+        messages = self.messages(self.roster, phase, server_round)
+        yield from exchange(
+            self.roster, messages, self.federation.round_timeout, partial(self.progress, phase)
+        )
+        key = f"seconds/{phase}"
+        self.metrics[key] = float(self.metrics.get(key, 0)) + time.perf_counter() - start
+
+    def accept(self, reply: Reply) -> tuple[FitRes | None, Groups]:
+        """Count a reply's bytes and unpack it; failures are kept with their reason."""
+        self.count("bytes/down", reply.down)
+        self.count("bytes/up", reply.up)
+        if reply.result is None:
+            self.fail(reply.partition, reply.reason)
+            return None, {}
+        groups = from_parameters(reply.result.parameters, self.flat.layout)
+        if "model" in groups and not is_finite(groups["model"]):
+            self.reject(reply.partition, "its model has NaN or infinite values")
+            return None, {}
+        return reply.result, groups
+
+    def fail(self, partition: int, reason: str) -> None:
+        """Leave a client out of the round, and keep the reason for the log."""
+        self.count("clients/failed", 1)
+        self.reasons.append(f"client {partition}: {reason}")
+
+    def reject(self, partition: int, reason: str) -> None:
+        """Fail a client that did answer, but with something unusable."""
+        self.count("clients/rejected", 1)
+        self.fail(partition, reason)
+
+    def weight_of(self, result: FitRes) -> float:
+        """p_k: the client's samples, or 1 where it has any and weighting is uniform."""
+        uniform = self.federation.weighting == "uniform"
+        return float(bool(result.num_examples)) if uniform else float(result.num_examples)
+
+    def count(self, name: str, amount: int) -> None:
+        """Add to one of the round's counts."""
+        self.metrics[name] = int(self.metrics.get(name, 0)) + amount
+
+    def serialise(self, extra: Groups) -> Parameters:
+        """The global model and extra groups as they travel."""
+        return to_parameters({"model": self.model, **extra}, self.flat.layout)
+
+    @cached_property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of the run's images."""
+        return self.evaluator.data.shape
+
+
+def is_finite(group: Group) -> bool:
+    """Whether every float of a model is a number."""
+    return all(np.isfinite(group[kind]).all() for kind in KINDS)

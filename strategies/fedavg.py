@@ -1,0 +1,7 @@
+"""FedAvg (McMahan et al., arXiv 1602.05629): w ← Σ p_k w_k."""
+
+from strategies.base import FedStrategy
+
+
+class FedAvg(FedStrategy):
+    """The average of the clients' models: the base strategy as it is."""

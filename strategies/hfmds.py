@@ -1,0 +1,66 @@
+"""HFMDS-FL (arXiv 2308.04761), server half: when to synthesise, what to pool, whom to send it."""
+
+from fedsyn_flwr.data import get_spec
+from fedsyn_flwr.exchange import Reply
+from fedsyn_flwr.payload import Group, Groups
+from fedsyn_flwr.synthesis.pool import Pool, problem_with
+from strategies.fedavg import FedAvg
+
+
+class HFMDS(FedAvg):
+    """Algorithm 1 of HFMDS-FL, the server's lines.
+
+    Every T_d rounds all K clients, not only the sampled ones, invert w_t; the server pools their
+    images (replacing the old pool), and the round's training runs with the new pool.
+    """
+
+    pool: Group | None = None
+
+    def before_fit(self, server_round: int) -> None:
+        """Synthesis when t is a multiple of T_d."""
+        super().before_fit(server_round)
+        if server_round % self.params.synthesis_every:
+            return
+        parts, psnrs = [], []
+        for reply in self.ask_all("synthesis", server_round):
+            result, groups = self.accept(reply)
+            if result is None or not self.is_sound(reply, groups["synthetic"]):
+                continue
+            parts.append(groups["synthetic"])
+            if "psnr" in result.metrics:
+                psnrs.append(float(result.metrics["psnr"]))
+        self.replace_pool(parts, server_round)
+        if psnrs:
+            self.metrics["synthesis/psnr"] = sum(psnrs) / len(psnrs)
+
+    def is_sound(self, reply: Reply, part: Group) -> bool:
+        """Whether a contribution may be pooled; if not, it is counted with its client."""
+        limit = self.params.synthesis_per_client
+        classes = get_spec(self.config.data.dataset).num_classes
+        problem = problem_with(part, self.image_shape, classes, limit)
+        if problem is None:
+            return True
+        self.reject(reply.partition, f"its synthetic images were refused: {problem}")
+        return False
+
+    def replace_pool(self, parts: list[Group], server_round: int) -> None:
+        """The parts become the pool; without any image the old one stays."""
+        pool = Pool.merge(parts)
+        if pool is None:
+            return
+        self.pool, self.pool_version = pool.arrays(), server_round
+        self.holders: set[int] = set()
+        self.metrics["synthesis/pool_size"] = len(pool.labels)
+
+    def outgoing(self, partition: int) -> Groups:
+        """The pool, for a client that does not hold it yet."""
+        groups = super().outgoing(partition)
+        if self.pool is None or partition in self.holders or self.params.hfmds_alpha == 1:
+            return groups
+        return {**groups, "synthetic": self.pool}
+
+    def fold(self, reply: Reply) -> None:
+        """Remember who has answered with the current pool."""
+        super().fold(reply)
+        if self.pool is not None and reply.result is not None:
+            self.holders.add(reply.partition)

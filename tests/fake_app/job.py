@@ -1,0 +1,26 @@
+"""Stands in for `flwr run` and all behind it: ``python job.py FOLDER KIND``."""
+
+import sys
+import time
+from pathlib import Path
+
+from writing import write_round, write_status
+
+folder, kind = Path(sys.argv[1]), sys.argv[2]
+if kind == "refuse":
+    print("RuntimeError: no server started", flush=True)
+    sys.exit(1)
+write_status(folder, "running", 0, phase="start")
+write_round(folder, 1)
+write_status(folder, "running", 1, phase="training", round=2, done=3, total=10)
+if kind in ("hang", "vanish"):
+    time.sleep(60)
+if kind == "mute":
+    sys.exit(0)
+if kind == "fail":
+    write_status(folder, "failed", 1, "round 2: 1 of 10 clients succeeded, 5 are needed")
+    sys.exit(0)
+write_round(folder, 2)
+write_status(folder, "completed", 2)
+if kind == "linger":
+    time.sleep(60)

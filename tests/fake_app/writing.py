@@ -1,0 +1,27 @@
+"""Write a run's files as the real server does."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+ROUNDS = (
+    {"server/test_accuracy": 0.5, "server/test_loss": 1.25, "clients/train_loss": 2.0},
+    {"server/test_accuracy": 0.75, "server/test_loss": 0.5, "clients/train_loss": 1.0},
+)
+
+
+def write_status(folder: Path, status: str, rounds: int, reason: str = "", **more: Any) -> None:
+    """Replace status.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"status": status, "rounds": rounds, "reason": reason, **more})
+    (folder / "status.tmp").write_text(text)
+    os.replace(folder / "status.tmp", folder / "status.json")
+
+
+def write_round(folder: Path, number: int) -> None:
+    """Append a line to metrics.jsonl."""
+    row = {"round": number, **ROUNDS[number - 1], "seconds/round": 1.5, "clients/failed": 0}
+    row |= {"bytes/down": 1_500_000, "bytes/up": 750_000}
+    with (folder / "metrics.jsonl").open("a") as out:
+        out.write(json.dumps(row) + "\n")

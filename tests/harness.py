@@ -1,0 +1,83 @@
+"""A federation in one process: the app's own clients, strategies and server without Ray."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from flwr.client import Client
+from flwr.common import (
+    DisconnectRes,
+    EvaluateIns,
+    EvaluateRes,
+    FitIns,
+    FitRes,
+    GetParametersIns,
+    GetPropertiesIns,
+    ReconnectIns,
+)
+from flwr.server.client_manager import SimpleClientManager
+from flwr.server.client_proxy import ClientProxy
+
+from fedsyn_flwr import config, registry
+from fedsyn_flwr.server_app import build
+from fedsyn_flwr.worker import Worker
+
+
+class LocalProxy(ClientProxy):
+    """A client that runs where it is called; a new one for every message, as under Ray."""
+
+    def __init__(self, worker: Worker, partition: int) -> None:
+        super().__init__(str(1000 - partition))  # ids in another order than partitions
+        self.worker, self.partition = worker, partition
+        self.calls: list[dict[str, Any]] = []
+
+    def client(self) -> Client:
+        method = registry.method(self.worker.settings.federation.strategy)
+        return method.client(self.worker, self.partition).to_client()
+
+    def get_properties(self, ins: GetPropertiesIns, timeout: Any, group_id: Any) -> Any:
+        return self.client().get_properties(ins)
+
+    def fit(self, ins: FitIns, timeout: Any, group_id: Any) -> FitRes:
+        self.calls.append(dict(ins.config))
+        with self.worker.lock:  # one resident model: one client at a time, as in an actor
+            return self.client().fit(ins)
+
+    def get_parameters(self, ins: GetParametersIns, timeout: Any, group_id: Any) -> Any:
+        raise AssertionError("the server knows the initial model")
+
+    def evaluate(self, ins: EvaluateIns, timeout: Any, group_id: Any) -> EvaluateRes:
+        raise AssertionError("the server evaluates")
+
+    def reconnect(self, ins: ReconnectIns, timeout: Any, group_id: Any) -> DisconnectRes:
+        return DisconnectRes(reason="")
+
+
+class Federation:
+    """Build and run: ``Federation(tmp_path, clients=4, **{"strategy": "fedavg"}).run()``."""
+
+    def __init__(self, folder: Path, clients: int, proxy: type = LocalProxy, **keys: Any) -> None:
+        base = {
+            "results-dir": str(folder),
+            "state-dir": str(folder / "state"),
+            "run-name": "run",
+            "num-clients": clients,
+        }
+        self.run_config = config.merged(base, keys)
+        self.parts = build(self.run_config)
+        self.server, self.strategy = self.parts.server, self.parts.server.strategy
+        self.worker = Worker(config.load(self.run_config), clients)
+        self.worker.lock = threading.Lock()
+        self.proxies = [proxy(self.worker, k) for k in range(clients)]
+        self.manager: SimpleClientManager = self.parts.client_manager
+        for p in reversed(self.proxies):
+            self.manager.register(p)
+        self.folder = folder / "run"
+
+    def run(self) -> "Federation":
+        self.server.fit(self.parts.config.num_rounds, None)
+        return self
+
+    @property
+    def model(self) -> dict[str, Any]:
+        return self.strategy.model

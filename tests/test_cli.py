@@ -1,0 +1,239 @@
+"""The `fedsyn` command as a user sees it; a stand-in runs instead of Flower, except in `sim`."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedsyn_flwr import cli, preflight, runner
+from fedsyn_flwr.config import APP_DIR
+from fedsyn_flwr.processes import Family
+
+FAKE_APP = Path(__file__).parent / "fake_app"
+ENV = {**os.environ, "PYTHONPATH": str(APP_DIR)}
+
+
+class FakeSuperLink:
+    """Starts `fake_app/job.py` where a LocalSuperLink would start `flwr run`."""
+
+    def __init__(self) -> None:
+        self.jobs: list[subprocess.Popen[bytes]] = []
+        self.looks = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def run(self, app_dir, run_config, federation, log):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.kind = str(run_config["run-name"]).split("-")[0]
+        command = [sys.executable, str(FAKE_APP / "job.py"), str(log.parent), self.kind]
+        with log.open("wb") as out:
+            self.jobs.append(subprocess.Popen(command, stdout=out, stderr=out))
+        return self.jobs[-1]
+
+    def simulations(self):
+        self.looks += 1
+        return [1] if self.kind != "vanish" or self.looks < 3 else []
+
+    def close(self):
+        for job in self.jobs:
+            job.kill()
+            job.wait()
+
+
+@pytest.fixture
+def fedsyn(tmp_path, monkeypatch, capsys):
+    """Call the command; returns exit code, lines on stdout, lines on stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDSYN_RESULTS_DIR", raising=False)
+    monkeypatch.setattr(preflight, "check", lambda config, num_clients: None)
+    monkeypatch.setattr(runner, "LocalSuperLink", FakeSuperLink)
+    monkeypatch.setattr("fedsyn_flwr.superlink.LocalSuperLink", FakeSuperLink)
+    monkeypatch.setattr(runner, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(runner, "WATCH_SECONDS", 0.05)
+    monkeypatch.setattr(runner, "GRACE_SECONDS", 0.3)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["fedsyn", *arguments])
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+        out, err = capsys.readouterr()
+        return exit_.value.code or 0, out.splitlines(), err.splitlines()
+
+    return call
+
+
+def status(folder):
+    return json.loads((folder / "status.json").read_text())
+
+
+def test_a_completed_run(fedsyn, tmp_path):
+    size = ["--clients", "5", "--actors", "2"]
+    code, out, err = fedsyn("run", "digits-fedavg", "--name", "ok", "-c", "device=cpu", *size)
+    assert (code, err) == (0, [])
+    rounds = out[0].split(", ")[1]
+    total = rounds.split()[0]
+    assert out[:3] == [
+        f"fedavg on digits (dirichlet partition): 5 clients, {rounds}, seed 0",
+        "2 actors x 1 thread, device cpu",
+        f"results in {tmp_path}/results/ok",
+    ]
+    assert out[3:6] == [
+        " round  accuracy  test loss  train loss   seconds       down         up",
+        f"{'1/' + total:>6}    0.5000     1.2500      2.0000       1.5    1.50 MB     750 kB",
+        f"{'2/' + total:>6}    0.7500     0.5000      1.0000       1.5    1.50 MB     750 kB",
+    ]
+    assert out[6] == "completed: final accuracy 0.7500, best 0.7500 (round 2)"
+    assert re.fullmatch(r"2 rounds in \d+\.\d s, 3\.00 MB down, 1\.50 MB up", out[7])
+    assert out[8:] == [f"results in {tmp_path}/results/ok"]
+
+
+def test_a_run_that_lingers_after_its_last_word_is_completed(fedsyn):
+    begin = time.monotonic()
+    assert fedsyn("run", "digits-fedavg", "--name", "linger")[0] == 0
+    assert time.monotonic() - begin < 10
+
+
+@pytest.mark.parametrize(
+    ("kind", "rounds", "reason"),
+    [
+        ("fail", 1, "round 2: 1 of 10 clients succeeded, 5 are needed"),
+        ("mute", 1, "flwr run ended before the run did, without a word"),
+        ("refuse", 0, "RuntimeError: no server started"),
+        ("vanish", 1, "the simulation's process was killed (out of memory?)"),
+    ],
+)
+def test_a_failed_run_says_why_and_where(fedsyn, tmp_path, kind, rounds, reason):
+    code, _, err = fedsyn("run", "digits-fedavg", "--name", kind)
+    folder = tmp_path / "results" / kind
+    assert code == 1
+    assert err == [f"failed after {rounds} rounds: {reason}", f"log in {folder}/flwr.log"]
+    assert status(folder) == {"status": "failed", "rounds": rounds, "reason": reason}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-c", "foo"], "-c 'foo': must be key=value, e.g. learning-rate=0.05"),
+        (["-c", "lerning-rate=1"], "unknown key 'lerning-rate': did you mean learning-rate?"),
+        (["-c", "learning-rate=fast"], "learning-rate = 'fast': must be a valid number"),
+        (["-c", "dirichlet-alpha=0"], "dirichlet-alpha = 0: must be greater than 0"),
+        (["-c", "strategy=best"], "strategy = 'best': allowed are"),
+        (["--seed", "-1"], "seed = -1: must be greater than or equal to 0"),
+        (["--name", "a/b"], "run-name = 'a/b': must match"),
+        (["--clients", "0"], "--clients 0: must be at least 1"),
+        (["--cpus-per-client", "5000"], "--cpus-per-client 5000: this machine has"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(fedsyn, tmp_path, arguments, message):
+    code, out, err = fedsyn("run", "digits-fedavg", *arguments)
+    assert (code, out, len(err)) == (2, [], 1)
+    assert err[0].startswith(f"error: {message}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_conf_is_one_line(fedsyn):
+    assert fedsyn("run", "no.toml") == (
+        2,
+        [],
+        ["error: conf file no.toml does not exist: see conf/ for those there are"],
+    )
+
+
+def test_an_unknown_option_is_not_a_traceback(fedsyn):
+    code, out, err = fedsyn("run", "--bogus")
+    assert (code, out) == (2, [])
+    assert err[-1] == "Error: No such option '--bogus'."
+
+
+def test_results_are_not_overwritten(fedsyn, tmp_path):
+    assert fedsyn("run", "digits-fedavg", "--name", "ok")[0] == 0
+    before = (tmp_path / "results" / "ok" / "metrics.jsonl").read_bytes()
+    code, _, err = fedsyn("run", "digits-fedavg", "--name", "ok")
+    folder = tmp_path / "results" / "ok"
+    assert code == 2
+    assert err == [f"error: {folder} already holds a run: choose another --name or remove it"]
+    assert (folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_demo_compares_two_methods(fedsyn, tmp_path):
+    code, out, err = fedsyn("demo", "--results-dir", "there")
+    assert (code, err) == (0, [])
+    assert [line.split()[:2] for line in out[-3:-1]] == [["fedavg", "0.7500"], ["hfmds", "0.7500"]]
+    assert out[-1] == f"results in {tmp_path}/there"
+    names = sorted(path.name.split("-seed0-")[0] for path in (tmp_path / "there").iterdir())
+    assert names == ["fedavg-digits", "hfmds-digits"]
+
+
+@pytest.mark.parametrize(
+    ("command", "some"),
+    [
+        ("methods", ["fedavg", "hfmds"]),
+        ("datasets", ["digits", "cifar10"]),
+        ("models", ["cnn", "vgg8"]),
+    ],
+)
+def test_lists_have_a_line_each(fedsyn, command, some):
+    code, out, err = fedsyn(command)
+    names = [line.split("  ")[0] for line in out]
+    assert (code, err) == (0, [])
+    assert set(some) <= set(names)
+    assert all(re.fullmatch(r"\S+ {2,}\S.*", line) for line in out)
+
+
+def test_help_is_quick_and_needs_no_framework():
+    code = "import sys; from fedsyn_flwr import cli; sys.argv = ['fedsyn', 'run', '--help']\n"
+    code += "try: cli.main()\nexcept SystemExit: print({'torch', 'flwr'} & set(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", code], env=ENV, capture_output=True, text=True)
+    lines = run.stdout.splitlines()
+    assert lines[0] == "Usage: fedsyn run [OPTIONS] [CONF]"
+    assert lines[-1] == "set()"
+
+
+@pytest.fixture
+def app(tmp_path):
+    """The fake app with the real app's keys."""
+    folder = shutil.copytree(FAKE_APP, tmp_path / "app")
+    text = (APP_DIR / "pyproject.toml").read_text()
+    text = re.sub(r"(?m)^(fab-exclude|license-files|readme) .*\n", "", text)
+    for half in ("server", "client"):
+        text = text.replace(f'"fedsyn_flwr.{half}_app:app"', f'"{half}:app"')
+    (folder / "pyproject.toml").write_text(text)
+    return folder
+
+
+class Observed(Family):
+    """Everything the tested command starts, whatever it does to its own family's mark."""
+
+    KEY = "FEDSYN_TEST_FAMILY"
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_everything(app, tmp_path, number):
+    family, folder = Observed(), tmp_path / "results" / "hang"
+    command = [sys.executable, str(FAKE_APP / "fedsyn.py"), str(app), "run", "digits-fedavg"]
+    command += ["--name", "hang", "--clients", "2"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    env = {**ENV, **family.environment}
+    with subprocess.Popen(command, cwd=tmp_path, env=env, **pipes) as process:
+        deadline = time.monotonic() + 60
+        while "raylet" not in " ".join(p.words for p in family.alive()):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err == f"stopped by the user; results so far in {folder}\n"
+    assert status(folder) == {"status": "stopped", "rounds": 1, "reason": "interrupted by the user"}
+    assert family.alive() == []

@@ -1,0 +1,106 @@
+"""A SuperLink of our own leaves nothing behind."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fedsyn_flwr import superlink
+from fedsyn_flwr.config import APP_DIR
+from fedsyn_flwr.plan import Options
+from fedsyn_flwr.runner import execute
+from fedsyn_flwr.superlink import LocalSuperLink, SuperLinkError, to_toml
+
+FAKE_APP = Path(__file__).parent / "fake_app"
+
+
+@pytest.fixture
+def app(tmp_path):
+    """The fake app with the real app's keys."""
+    folder = shutil.copytree(FAKE_APP, tmp_path / "app")
+    text = (APP_DIR / "pyproject.toml").read_text()
+    text = re.sub(r"(?m)^(fab-exclude|license-files|readme) .*\n", "", text)
+    for half in ("server", "client"):
+        text = text.replace(f'"fedsyn_flwr.{half}_app:app"', f'"{half}:app"')
+    (folder / "pyproject.toml").write_text(text)
+    return folder
+
+
+def listens(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_to_toml_survives_a_round_trip():
+    keys = {"a": 1, "b": 1e-05, "c": True, "d": 'C:\\x "y" é\n', "e": "", "f": 2.0}
+    assert tomllib.loads(to_toml(keys)) == keys
+
+
+def test_start_and_end_leave_nothing():
+    before = signal.getsignal(signal.SIGTERM)
+    with LocalSuperLink() as link:
+        assert listens(link.port)
+        assert link.simulations() == []
+        assert any("flower-superlink" in p.words for p in link.family.alive())
+        assert signal.getsignal(signal.SIGTERM) != before
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert link.family.alive() == []
+    assert not listens(link.port)
+    assert not link.home.exists()
+    link.close()
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_sigterm_becomes_an_interrupt_and_ends_the_superlink(monkeypatch):
+    with pytest.raises(KeyboardInterrupt), LocalSuperLink() as link:
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert link.family.alive() == []
+    assert not link.home.exists()
+
+
+def test_a_superlink_that_cannot_start_says_so(monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        monkeypatch.setattr(superlink, "free_port", lambda: taken.getsockname()[1])
+        monkeypatch.setattr(LocalSuperLink, "_healthy", lambda self: False)
+        link = LocalSuperLink()
+        with pytest.raises(SuperLinkError, match="the SuperLink did not start: "):
+            link.__enter__()
+    assert link.family.alive() == []
+    assert not link.home.exists()
+
+
+@pytest.mark.sim
+def test_two_runs_on_one_superlink(app, tmp_path):
+    """The second starts on the same SuperLink after the first; its crash is told from success."""
+    results = {}
+    keys = {"results-dir": str(tmp_path / "results"), "num-server-rounds": 2}
+    with LocalSuperLink() as link:
+        for name in ("ok-1", "crash-1"):
+            run_config = {**keys, "run-name": name}
+            results[name] = execute(run_config, Options(2, 1), link, app_dir=app)
+    completed, crashed = results["ok-1"], results["crash-1"]
+    assert (completed.status, completed.rounds, completed.reason) == ("completed", 2, "")
+    assert completed.accuracies == [(1, 0.5), (2, 0.75)]
+    assert completed.traffic == (3_000_000, 1_500_000)
+    assert (crashed.status, crashed.rounds) == ("failed", 0)
+    assert crashed.reason == "RuntimeError: the fake server crashed before its first word"
+    assert json.loads((crashed.folder / "status.json").read_text())["status"] == "failed"
+    assert link.family.alive() == []
+    assert not listens(link.port)
+
+
+@pytest.mark.sim
+def test_a_killed_simulation_is_noticed_soon(app, tmp_path):
+    keys = {"results-dir": str(tmp_path), "num-server-rounds": 2, "run-name": "die-1"}
+    result = execute(keys, Options(2, 1), app_dir=app)
+    assert result.reason == "the simulation's process was killed (out of memory?)"
+    assert result.status == "failed"
+    assert result.seconds < 40  # Flower's own heartbeat needs 60
