@@ -65,7 +65,7 @@ class Family:
             or (process.pid, process.start) in self._known
         )
 
-    def end(self, patience: float = 5.0) -> None:
+    def end(self, patience: float = 2.0) -> None:
         """SIGTERM to all members, SIGKILL to what is left after ``patience`` seconds."""
         deadline = time.monotonic() + patience
         told: set[int] = set()

@@ -50,6 +50,11 @@ class RunResult:
         return [(row["round"], row[key]) for row in self.rows if row.get(key) is not None]
 
     @property
+    def round_seconds(self) -> float:
+        """Seconds spent in rounds; the rest of ``seconds`` went into starting and stopping."""
+        return float(sum(row.get("seconds/round") or 0.0 for row in self.rows))
+
+    @property
     def traffic(self) -> tuple[int, int]:
         """Bytes sent down to and up from the clients in all rounds."""
         down, up = (sum(row.get(f"bytes/{way}", 0) for row in self.rows) for way in ("down", "up"))
@@ -114,6 +119,7 @@ def execute(
                 job = link.run(app_dir, run_config, options.federation(), folder / "flwr.log")
                 died = _follow(job, link, files, listener)
             except KeyboardInterrupt:
+                listener.state({"status": "stopped"})
                 link.close()  # first, or the server might have the last word
                 files.end("stopped", "interrupted by the user")
                 raise

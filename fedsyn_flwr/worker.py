@@ -12,6 +12,7 @@ from fedsyn_flwr import assembly, config
 from fedsyn_flwr.data import ResidentData, augment, get_spec
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import FlatModel
+from fedsyn_flwr.runtime import keep_freed_memory
 from fedsyn_flwr.state import NodeState, default_root
 from fedsyn_flwr.training import Batch
 
@@ -28,6 +29,7 @@ class Worker:
     """
 
     def __init__(self, settings: config.Config, num_partitions: int) -> None:
+        keep_freed_memory()
         if settings.train.threads_per_client:
             torch.set_num_threads(settings.train.threads_per_client)
         self.settings = settings

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from fake_app.install import install
 
 from fedsyn_flwr import cli, preflight, runner
 from fedsyn_flwr.config import APP_DIR
@@ -43,7 +43,7 @@ class FakeSuperLink:
 
     def simulations(self):
         self.looks += 1
-        return [1] if self.kind != "vanish" or self.looks < 3 else []
+        return [1] if self.looks == 2 or (self.looks > 2 and self.kind != "vanish") else []
 
     def close(self):
         for job in self.jobs:
@@ -94,7 +94,7 @@ def test_a_completed_run(fedsyn, tmp_path):
         f"{'2/' + total:>6}    0.7500     0.5000      1.0000       1.5    1.50 MB     750 kB",
     ]
     assert out[6] == "completed: final accuracy 0.7500, best 0.7500 (round 2)"
-    assert re.fullmatch(r"2 rounds in \d+\.\d s, 3\.00 MB down, 1\.50 MB up", out[7])
+    assert re.fullmatch(r"2 rounds in 3.0 s, 3\.00 MB down, 1\.50 MB up; \d+\.\d s in all", out[7])
     assert out[8:] == [f"results in {tmp_path}/results/ok"]
 
 
@@ -202,14 +202,8 @@ def test_help_is_quick_and_needs_no_framework():
 
 @pytest.fixture
 def app(tmp_path):
-    """The fake app with the real app's keys."""
-    folder = shutil.copytree(FAKE_APP, tmp_path / "app")
-    text = (APP_DIR / "pyproject.toml").read_text()
-    text = re.sub(r"(?m)^(fab-exclude|license-files|readme) .*\n", "", text)
-    for half in ("server", "client"):
-        text = text.replace(f'"fedsyn_flwr.{half}_app:app"', f'"{half}:app"')
-    (folder / "pyproject.toml").write_text(text)
-    return folder
+    """The fake app, ready for `flwr run`."""
+    return install(tmp_path / "app")
 
 
 class Observed(Family):

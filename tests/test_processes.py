@@ -12,15 +12,15 @@ from fedsyn_flwr.processes import Family, processes
 
 SLEEP = "import time; time.sleep(60)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); "
-ORPHAN = """
+ORPHAN = f"""
 import subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+child = subprocess.Popen([sys.executable, "-c", {SLEEP!r}], start_new_session=True)
 print(child.pid, flush=True)
 """
-BARE = """
-import subprocess, sys, time
-subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env={}, start_new_session=True)
-time.sleep(60)
+BARE = f"""
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", {SLEEP!r}], env={{}}, start_new_session=True)
+{SLEEP}
 """
 
 

@@ -2,34 +2,23 @@
 
 import json
 import os
-import re
-import shutil
 import signal
 import socket
 import tomllib
-from pathlib import Path
 
 import pytest
+from fake_app.install import install
 
 from fedsyn_flwr import superlink
-from fedsyn_flwr.config import APP_DIR
 from fedsyn_flwr.plan import Options
 from fedsyn_flwr.runner import execute
 from fedsyn_flwr.superlink import LocalSuperLink, SuperLinkError, to_toml
 
-FAKE_APP = Path(__file__).parent / "fake_app"
-
 
 @pytest.fixture
 def app(tmp_path):
-    """The fake app with the real app's keys."""
-    folder = shutil.copytree(FAKE_APP, tmp_path / "app")
-    text = (APP_DIR / "pyproject.toml").read_text()
-    text = re.sub(r"(?m)^(fab-exclude|license-files|readme) .*\n", "", text)
-    for half in ("server", "client"):
-        text = text.replace(f'"fedsyn_flwr.{half}_app:app"', f'"{half}:app"')
-    (folder / "pyproject.toml").write_text(text)
-    return folder
+    """The fake app, ready for `flwr run`."""
+    return install(tmp_path / "app")
 
 
 def listens(port):

@@ -1,4 +1,4 @@
-"""Two small convolutional networks, for digits and for short CIFAR runs."""
+"""Small convolutional networks, for digits and for short CIFAR runs."""
 
 from torch import nn
 
@@ -29,6 +29,26 @@ class SmallCnn(SplitModel):
         c1, c2, d = scaled(32, width), scaled(64, width), scaled(128, width)
         trunk = _two_stages(channels, c1, c2, norm, kernel=3)
         neck = nn.Sequential(nn.Flatten(), *linear_block(c2 * (h // 4) * (w // 4), d))
+        head = nn.Linear(d, num_classes)
+        super().__init__(trunk, neck, head, feature_dim=d, num_classes=num_classes)
+
+
+class PooledCnn(SplitModel):
+    """Three 3x3 convolutions of 32, 64 and 128 channels; the features are the mean of the map.
+
+    The channels are multiplied by ``width``. Features pooled over the whole map are what HFMDS-FL
+    matches, and the network that label skew hurts most at this size: without a hidden layer of
+    its own, the head drifts to the client's classes at once.
+    """
+
+    def __init__(
+        self, in_shape: tuple[int, int, int], num_classes: int, norm: Norm, width: float
+    ) -> None:
+        c1, c2, d = scaled(32, width), scaled(64, width), scaled(128, width)
+        trunk = nn.Sequential(
+            *_two_stages(in_shape[0], c1, c2, norm, kernel=3), *conv_block(c2, d, norm, kernel=3)
+        )
+        neck = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
         head = nn.Linear(d, num_classes)
         super().__init__(trunk, neck, head, feature_dim=d, num_classes=num_classes)
 

@@ -9,7 +9,7 @@ import torch
 
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.models.base import SplitModel
-from fedsyn_flwr.models.cnn import LeNet, SmallCnn
+from fedsyn_flwr.models.cnn import LeNet, PooledCnn, SmallCnn
 from fedsyn_flwr.models.layers import NORMS, Norm
 from fedsyn_flwr.models.mlp import Mlp
 from fedsyn_flwr.models.resnet import ResNet18
@@ -43,6 +43,7 @@ class ModelSpec:
 _SPECS = (
     ModelSpec("mlp", Mlp, 1, "perceptron 1024-1024-128 (the MrTF paper's MNIST model)"),
     ModelSpec("cnn", SmallCnn, 4, "two 3x3 convolutions 32-64, 128 features"),
+    ModelSpec("cnn-gap", PooledCnn, 4, "three 3x3 convolutions 32-64-128, mean-pooled features"),
     ModelSpec("lenet", LeNet, 4, "LeNet-5, padded: two 5x5 convolutions 6-16, 84 features"),
     ModelSpec("vgg8", Vgg8, 16, "64-128-256-512-512, head 512-512 (the MrTF paper's CIFAR model)"),
     ModelSpec("resnet18", ResNet18, 8, "ResNet-18 with a 3x3 stem, 512 features"),

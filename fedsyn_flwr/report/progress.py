@@ -114,13 +114,16 @@ def phase_text(status: Row, rounds: int) -> str:
     if phase is None:
         return "starting the simulation"
     if phase == "start":
-        return f"starting the clients{_share(status)}"
-    return f"round {status.get('round', 0)}/{rounds}: {phase}{_share(status)}"
+        return "starting the server"
+    place = f"round {status['round']}/{rounds}: " if status.get("round") else ""
+    return f"{place}{phase}{_share(status)}"
 
 
 def _share(status: Row) -> str:
+    """How many of the expected replies have come, where there are several."""
     total = status.get("total", 0)
-    return f", {status.get('done', 0)} of {total} clients" if total else ""
+    noun = "" if "clients" in status["phase"] else " clients"
+    return f", {status.get('done', 0)} of {total}{noun}" if total > 1 else ""
 
 
 def rounds_done(status: Row) -> float:

@@ -15,7 +15,8 @@ def final_lines(result: "RunResult") -> list[str]:
     down, up = (human_bytes(count) for count in result.traffic)
     return [
         f"completed: {_accuracy(result)}",
-        f"{result.rounds} rounds in {result.seconds:.1f} s, {down} down, {up} up",
+        f"{result.rounds} rounds in {result.round_seconds:.1f} s, {down} down, {up} up; "
+        f"{result.seconds:.1f} s in all",
         f"results in {result.folder}",
     ]
 
@@ -41,12 +42,12 @@ def failure_lines(result: "RunResult") -> list[str]:
 
 def comparison(results: Mapping[str, "RunResult"]) -> list[str]:
     """A small table, one line per method."""
-    lines = ["method     final accuracy   best   seconds       down         up"]
+    lines = ["method     final accuracy    best   seconds        down          up"]
     for name, result in results.items():
         down, up = (human_bytes(count) for count in result.traffic)
         values = [accuracy for _, accuracy in result.accuracies]
         final, best = (values[-1], max(values)) if values else (float("nan"),) * 2
         lines.append(
-            f"{name:<10} {final:>14.4f} {best:>6.4f} {result.seconds:>9.1f} {down:>10} {up:>10}"
+            f"{name:<10} {final:>14.4f}  {best:>6.4f}  {result.seconds:>8.1f}  {down:>10}  {up:>10}"
         )
     return lines

@@ -23,6 +23,7 @@ ROW = {
     "bytes/up": 750,
     "clients/failed": 0,
 }
+RUNNING = {"status": "running", "rounds": 1, "round": 2, "total": 9}
 
 
 @pytest.mark.parametrize(
@@ -68,16 +69,10 @@ def test_one_failed_client_is_singular():
     ("status", "text"),
     [
         ({}, "starting the simulation"),
-        ({"status": "running", "phase": "start"}, "starting the clients"),
-        (
-            {"status": "running", "phase": "start", "done": 3, "total": 9},
-            "starting the clients, 3 of 9 clients",
-        ),
-        (
-            {"status": "running", "phase": "training", "round": 2, "done": 3, "total": 9},
-            "round 2/20: training, 3 of 9 clients",
-        ),
-        ({"status": "running", "phase": "evaluation", "round": 2}, "round 2/20: evaluation"),
+        ({"status": "running", "phase": "start"}, "starting the server"),
+        ({**RUNNING, "phase": "training", "done": 3}, "round 2/20: training, 3 of 9 clients"),
+        ({**RUNNING, "round": 0, "phase": "waiting for clients"}, "waiting for clients, 0 of 9"),
+        ({**RUNNING, "phase": "evaluation", "total": 1}, "round 2/20: evaluation"),
         ({"status": "completed", "rounds": 20}, "closing down"),
     ],
 )

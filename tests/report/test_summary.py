@@ -6,9 +6,21 @@ from fedsyn_flwr.report.summary import comparison, failure_lines, final_lines
 from fedsyn_flwr.runner import RunResult
 
 ROWS = [
-    {"round": 1, "server/test_accuracy": 0.75, "bytes/down": 1_000_000, "bytes/up": 500_000},
-    {"round": 2, "bytes/down": 1_000_000, "bytes/up": 500_000},
-    {"round": 3, "server/test_accuracy": 0.5, "bytes/down": 1_000_000, "bytes/up": 500_000},
+    {
+        "round": 1,
+        "server/test_accuracy": 0.75,
+        "bytes/down": 1_000_000,
+        "bytes/up": 500_000,
+        "seconds/round": 1.5,
+    },
+    {"round": 2, "bytes/down": 1_000_000, "bytes/up": 500_000, "seconds/round": 1.5},
+    {
+        "round": 3,
+        "server/test_accuracy": 0.5,
+        "bytes/down": 1_000_000,
+        "bytes/up": 500_000,
+        "seconds/round": 1.5,
+    },
 ]
 
 
@@ -19,7 +31,7 @@ def result(folder=Path("/r/x"), status="completed", reason="", rows=ROWS):
 def test_final_lines():
     assert final_lines(result()) == [
         "completed: final accuracy 0.5000, best 0.7500 (round 1)",
-        "3 rounds in 12.3 s, 3.00 MB down, 1.50 MB up",
+        "3 rounds in 4.5 s, 3.00 MB down, 1.50 MB up; 12.3 s in all",
         "results in /r/x",
     ]
 
@@ -39,7 +51,7 @@ def test_failure_lines_name_reason_other_errors_and_log(tmp_path):
 
 def test_comparison():
     assert comparison({"fedavg": result(), "hfmds": result(rows=ROWS[:1])}) == [
-        "method     final accuracy   best   seconds       down         up",
-        "fedavg             0.5000 0.7500      12.3    3.00 MB    1.50 MB",
-        "hfmds              0.7500 0.7500      12.3    1.00 MB     500 kB",
+        "method     final accuracy    best   seconds        down          up",
+        "fedavg             0.5000  0.7500      12.3     3.00 MB     1.50 MB",
+        "hfmds              0.7500  0.7500      12.3     1.00 MB      500 kB",
     ]
