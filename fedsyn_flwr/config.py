@@ -101,6 +101,8 @@ class OutputConfig:
 
     evaluate_every: Count
     eval_batch_size: Count
+    checkpoint_every: CountOrZero
+    resume: bool
     results_dir: str
     run_name: Annotated[str, Field(pattern=r"^[\w.+=-]*$")]
     state_dir: str

@@ -12,9 +12,11 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 
 from fedsyn_flwr.errors import UserError
+from fedsyn_flwr.healing import is_transient
 from fedsyn_flwr.payload import nbytes
 
 Roster = dict[int, ClientProxy]
+ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,19 @@ class Reply:
 
 
 def call(partition: int, proxy: ClientProxy, ins: FitIns, timeout: float | None) -> Reply:
-    """One message to one client; never raises."""
+    """One message to one client; never raises.
+
+    A message whose process died under it is sent again: a client's answer is a function of the
+    message and of its state before this round, so the second answer is the first one's equal.
+    """
     down = nbytes(ins.parameters)
-    try:
-        result = proxy.fit(ins, timeout=timeout, group_id=int(ins.config["round"]))
-    except Exception as error:  # whatever the transport raises is that client's failure
-        return Reply(partition, None, reason_of(str(error)), down, 0)
+    for attempts_left in reversed(range(ATTEMPTS)):
+        try:
+            result = proxy.fit(ins, timeout=timeout, group_id=int(ins.config["round"]))
+            break
+        except Exception as error:  # whatever the transport raises is that client's failure
+            if not (attempts_left and is_transient(str(error))):
+                return Reply(partition, None, reason_of(str(error)), down, 0)
     if result.status.code != Code.OK:
         return Reply(partition, None, reason_of(result.status.message), down, 0)
     return Reply(partition, result, "", down, nbytes(result.parameters))

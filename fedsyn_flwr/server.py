@@ -11,6 +11,7 @@ from flwr.common import log
 from flwr.server import History, Server
 from flwr.server.client_manager import ClientManager
 
+from fedsyn_flwr.checkpoint import Checkpoints
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.exchange import exchange
 from fedsyn_flwr.tracking import Tracker
@@ -34,10 +35,16 @@ class FedServer(Server):
     strategy: FedStrategy
 
     def __init__(
-        self, *, client_manager: ClientManager, strategy: FedStrategy, tracker: Tracker
+        self,
+        *,
+        client_manager: ClientManager,
+        strategy: FedStrategy,
+        tracker: Tracker,
+        checkpoints: Checkpoints,
     ) -> None:
         super().__init__(client_manager=client_manager, strategy=strategy)
         self.tracker = tracker
+        self.checkpoints = checkpoints
         self.phase_shown = 0.0
 
     def fit(self, num_rounds: int, timeout: float | None) -> tuple[History, float]:
@@ -47,6 +54,8 @@ class FedServer(Server):
         try:
             self.loop(num_rounds, timeout, history)
         except RunStopped as reason:
+            # The state before the failed round is whole, and worth going on from.
+            self.checkpoints.save(self.strategy.checkpoint(self.tracker.rounds))
             self.close("stopped", str(reason))
         except UserError as error:
             self.close("failed", str(error))
@@ -58,14 +67,15 @@ class FedServer(Server):
         return history, time.perf_counter() - start
 
     def loop(self, num_rounds: int, timeout: float | None, history: History) -> None:
-        """All rounds."""
+        """All rounds that are not done yet."""
         self.show("waiting for clients", 0, self.strategy.federation.num_clients)
         self.strategy.enrol(self._client_manager)
         self.parameters = self.strategy.parameters
-        for server_round in range(1, num_rounds + 1):
+        for server_round in range(self.tracker.rounds + 1, num_rounds + 1):
             metrics = self.one_round(server_round, timeout)
             self.tracker.round({"round": server_round, **metrics})
             log(INFO, self.line(server_round, num_rounds, metrics))
+            self.checkpoint(server_round, num_rounds)
             if "server/test_loss" in metrics:
                 history.add_loss_centralized(server_round, metrics["server/test_loss"])
                 history.add_metrics_centralized(server_round, metrics)
@@ -113,6 +123,14 @@ class FedServer(Server):
         if result is not None:
             metrics.update(result[1])
         metrics["seconds/evaluation"] = time.perf_counter() - start
+
+    def checkpoint(self, server_round: int, num_rounds: int) -> None:
+        """Keep the state every ``checkpoint-every`` rounds; rounds up to it are settled then."""
+        every = self.strategy.config.output.checkpoint_every
+        if every and (server_round % every == 0 or server_round == num_rounds):
+            self.checkpoints.save(self.strategy.checkpoint(server_round))
+        if not every or server_round % every == 0:
+            self.strategy.settled = server_round
 
     # ---- what is said
 

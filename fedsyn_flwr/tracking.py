@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from fedsyn_flwr import __version__
 from fedsyn_flwr.config import Config
@@ -47,19 +47,37 @@ def to_json(value: Any) -> str:
 class Tracker:
     """Writes ``<results-dir>/<run-name>/``.
 
+    Parameters
+    ----------
+    folder : Path
+        The run's folder.
+    resumed_from : int, optional
+        The round after which the run goes on; lines of later rounds are dropped. None starts a
+        new run.
+
     Raises
     ------
     UserError
-        If that folder already holds another run.
+        If a new run's folder already holds another one.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, resumed_from: int | None = None) -> None:
         self.folder = folder
-        if (folder / "metrics.jsonl").exists():
-            raise UserError(f"{folder} already holds a run: choose another run-name or remove it")
+        self.metrics = folder / "metrics.jsonl"
+        if resumed_from is None and self.metrics.exists():
+            raise UserError(
+                f"{folder} already holds a run: choose another run-name, remove it, or resume it"
+            )
         folder.mkdir(parents=True, exist_ok=True)
-        self.rounds = 0
+        self.rounds = resumed_from or 0
+        if self.metrics.exists():
+            self.rewind()
         self.status("running", phase="start")
+
+    def rewind(self) -> None:
+        """Drop what was written after the last checkpoint, a half-written line included."""
+        lines = self.metrics.read_text(encoding="utf-8").splitlines()[: self.rounds]
+        write_text(self.metrics, "".join(line + "\n" for line in lines))
 
     def config(self, config: Config, **more: Any) -> None:
         """``config.json``: every key resolved, the seed, versions of what computed."""
@@ -79,12 +97,12 @@ class Tracker:
 
     def round(self, metrics: dict[str, Any]) -> None:
         """A line of ``metrics.jsonl``."""
-        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        with self.metrics.open("a", encoding="utf-8") as file:
             file.write(to_json(metrics) + "\n")
         self.rounds = int(metrics["round"])
 
     def model(self, flat: FlatModel) -> None:
         """``model.safetensors``: tensors by name."""
         partial = self.folder / ".model.safetensors.part"
-        save_file(flat.named(), partial, metadata={"sha256": flat.digest()})
+        partial.write_bytes(save(flat.named(), metadata={"sha256": flat.digest()}))
         os.replace(partial, self.folder / "model.safetensors")

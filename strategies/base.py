@@ -17,6 +17,7 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
+from fedsyn_flwr.checkpoint import Checkpoint
 from fedsyn_flwr.config import Config
 from fedsyn_flwr.evaluation import Evaluator
 from fedsyn_flwr.exchange import Reply, Roster, exchange, wait_for_clients
@@ -134,6 +135,13 @@ class FedStrategy(Strategy):
         """The server's own work on the new model."""
         return model
 
+    def state(self) -> tuple[Group, dict[str, Any]]:
+        """The method's own state on the server, for checkpoints: arrays and JSON values."""
+        return {}, {}
+
+    def restore(self, arrays: Group, scalars: dict[str, Any]) -> None:
+        """Take back what `state` gave."""
+
     # ---- Flower's interface
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters | None:
@@ -197,6 +205,20 @@ class FedStrategy(Strategy):
         loss, accuracy = self.evaluator(self.flat.module)
         return loss, {"server/test_accuracy": accuracy, "server/test_loss": loss}
 
+    # ---- checkpoints
+
+    def checkpoint(self, server_round: int) -> Checkpoint:
+        """All that is needed to go on after a round."""
+        arrays, scalars = self.state()
+        return Checkpoint(server_round, self.run, self.model, arrays, scalars)
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint."""
+        self.model = checkpoint.model
+        self.parameters = self.serialise({})
+        self.settled = checkpoint.round
+        self.restore(checkpoint.arrays, checkpoint.scalars)
+
     # ---- tools
 
     def enrol(self, client_manager: ClientManager) -> None:
@@ -205,7 +227,8 @@ class FedStrategy(Strategy):
         self.roster = wait_for_clients(
             client_manager, federation.num_clients, federation.node_timeout
         )
-        self.prepare()
+        if self.settled == 0:
+            self.prepare()
 
     def adopt(self, parameters: Parameters) -> None:
         """Take over a model that came from outside."""

@@ -1,5 +1,7 @@
 """HFMDS-FL (arXiv 2308.04761), server half: when to synthesise, what to pool, whom to send it."""
 
+from typing import Any
+
 from fedsyn_flwr.data import get_spec
 from fedsyn_flwr.exchange import Reply
 from fedsyn_flwr.payload import Group, Groups
@@ -64,3 +66,15 @@ class HFMDS(FedAvg):
         super().fold(reply)
         if self.pool is not None and reply.result is not None:
             self.holders.add(reply.partition)
+
+    def state(self) -> tuple[Group, dict[str, Any]]:
+        """The pool. Who holds it is not kept: after a restart everyone is sent it again."""
+        arrays, scalars = super().state()
+        return {**arrays, **(self.pool or {})}, {**scalars, "pool-version": self.pool_version}
+
+    def restore(self, arrays: Group, scalars: dict[str, Any]) -> None:
+        """The pool as it was."""
+        super().restore(arrays, scalars)
+        self.pool_version, self.holders = scalars["pool-version"], set()
+        if self.pool_version:
+            self.pool = {name: arrays[name] for name in ("images", "labels")}
