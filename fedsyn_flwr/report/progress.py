@@ -1,12 +1,14 @@
 """Read a run's results folder while the run is writing it, and put it into words."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedsyn_flwr.report.files import write_whole
+
 Row = Mapping[str, Any]
+Stamp = tuple[int, int, int]
 
 ENDED = ("completed", "failed", "stopped")
 HEADER = " round  accuracy  test loss  train loss   seconds       down         up"
@@ -14,6 +16,9 @@ HEADER = " round  accuracy  test loss  train loss   seconds       down         u
 
 class RunFiles:
     """``status.json`` and ``metrics.jsonl`` of one run, re-read on demand.
+
+    What an earlier attempt at the run left there is told from what this one writes: its status
+    counts for nothing, its rounds are not new.
 
     Attributes
     ----------
@@ -24,40 +29,74 @@ class RunFiles:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.rows: list[Row] = []
-        self._offset = 0
+        self._earlier = _stamp(self._status_file)
+        self._read: Stamp | None = None
+        self._known = set(self._lines())
+
+    @property
+    def _status_file(self) -> Path:
+        return self.folder / "status.json"
+
+    @property
+    def stale(self) -> bool:
+        """Whether status.json is still an earlier attempt's."""
+        return self._earlier is not None and _stamp(self._status_file) == self._earlier
 
     def status(self) -> dict[str, Any]:
-        """status.json, or {} while there is none."""
-        try:
-            return dict(json.loads((self.folder / "status.json").read_text(encoding="utf-8")))
-        except (FileNotFoundError, NotADirectoryError, ValueError):
-            return {}
+        """status.json, or {} before this attempt's first word."""
+        return {} if self.stale else read_status(self.folder)
 
     def new_rows(self) -> list[Row]:
-        """Rounds appended since the last call; a half-written line waits for the next one."""
+        """Rounds written since the last call; a half-written line waits for the next one.
+
+        A resumed run first drops rounds after its checkpoint: the file is read as a whole
+        whenever it has changed, and ``rows`` is what it holds.
+        """
+        stamp = _stamp(self.folder / "metrics.jsonl")
+        if stamp == self._read or self.stale:
+            return []
+        self._read = stamp
+        lines = self._lines()
+        new = [line for line in lines if line not in self._known]
+        self._known.update(new)
+        self.rows = [json.loads(line) for line in lines]
+        return [json.loads(line) for line in new]
+
+    def _lines(self) -> list[bytes]:
         try:
-            with (self.folder / "metrics.jsonl").open("rb") as file:
-                file.seek(self._offset)
-                whole, newline, _ = file.read().rpartition(b"\n")
+            whole, _, _ = (self.folder / "metrics.jsonl").read_bytes().rpartition(b"\n")
         except (FileNotFoundError, NotADirectoryError):
             return []
-        self._offset += len(whole + newline)
-        new = [json.loads(line) for line in whole.splitlines() if line.strip()]
-        self.rows += new
-        return new
+        return [line for line in whole.splitlines() if line.strip()]
 
     def end(self, status: str, reason: str) -> None:
         """Write the last word of a run whose server can no longer do it.
 
-        A run that has ended already, or never began to write, is left alone.
+        A run that has ended already, in this attempt or an earlier one, or never began to write,
+        is left alone.
         """
-        old = self.status()
+        old = read_status(self.folder)
         if old.get("status") in ENDED or not self.folder.is_dir():
             return
         new = {"status": status, "rounds": old.get("rounds", 0), "reason": reason}
-        part = self.folder / "status.json.part"
-        part.write_text(json.dumps(new) + "\n", encoding="utf-8")
-        os.replace(part, self.folder / "status.json")
+        write_whole(self._status_file, json.dumps(new) + "\n")
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """A run's status.json; {} where there is none, or none that can be read."""
+    try:
+        return dict(json.loads((folder / "status.json").read_text(encoding="utf-8")))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return {}
+
+
+def _stamp(path: Path) -> Stamp | None:
+    """Tells a file from what it is replaced by; None while there is none."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def human_bytes(count: float) -> str:

@@ -1,0 +1,80 @@
+"""What one run achieved and cost: pure functions of its rounds, the lines of metrics.jsonl."""
+
+import json
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+Rows = list[Mapping[str, Any]]
+
+ACCURACY = "server/test_accuracy"
+MEASURED = ("synthesis/", "privacy/", "mrtf/", "dp/")
+"""Prefixes of what only some methods measure."""
+
+
+def read_rows(folder: Path) -> Rows:
+    """The whole lines of a run's metrics.jsonl; none where there is no such file."""
+    try:
+        whole, _, _ = (folder / "metrics.jsonl").read_text(encoding="utf-8").rpartition("\n")
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [json.loads(line) for line in whole.splitlines() if line.strip()]
+
+
+def accuracies(rows: Rows) -> list[tuple[int, float]]:
+    """(round, server/test_accuracy) of the rounds with an evaluation."""
+    return [(row["round"], row[ACCURACY]) for row in rows if row.get(ACCURACY) is not None]
+
+
+def best(rows: Rows) -> float | None:
+    """The highest test accuracy, None without any."""
+    return max((accuracy for _, accuracy in accuracies(rows)), default=None)
+
+
+def final(rows: Rows) -> float | None:
+    """The last test accuracy, None without any."""
+    return accuracies(rows)[-1][1] if accuracies(rows) else None
+
+
+def rounds_to(rows: Rows, target: float) -> int | None:
+    """The first round with at least the target accuracy, None if there is none."""
+    return next((number for number, accuracy in accuracies(rows) if accuracy >= target), None)
+
+
+def total(rows: Rows, *keys: str) -> float:
+    """Sum of keys over all rounds; what a round did not measure counts as 0."""
+    return sum(row.get(key) or 0 for row in rows for key in keys)
+
+
+def traffic(rows: Rows) -> tuple[int, int]:
+    """Bytes sent down to and up from the clients in all rounds."""
+    return int(total(rows, "bytes/down")), int(total(rows, "bytes/up"))
+
+
+def seconds(rows: Rows) -> float:
+    """Seconds spent in rounds; starting and stopping the simulation not counted."""
+    return float(total(rows, "seconds/round"))
+
+
+def running_totals(rows: Rows, *keys: str) -> list[float]:
+    """The sum of keys up to each round and with it."""
+    return list(accumulate(total([row], *keys) for row in rows))
+
+
+def measured(rows: Rows) -> dict[str, float]:
+    """The last value of all that only some methods measure."""
+    values = {}
+    for row in rows:
+        values.update({k: v for k, v in row.items() if k.startswith(MEASURED) and _is_number(v)})
+    return values
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def mean(values: Iterable[float]) -> float | None:
+    """Arithmetic mean, None of nothing."""
+    held = list(values)
+    return sum(held) / len(held) if held else None
