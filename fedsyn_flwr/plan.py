@@ -6,7 +6,7 @@ All that can be wrong is found here, before anything is started or written.
 import os
 import time
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from fedsyn_flwr import config as configs
 from fedsyn_flwr.config import APP_DIR, Config, RunConfig, Scalar
 from fedsyn_flwr.errors import UserError
+from fedsyn_flwr.report.files import read_config, read_status
+from fedsyn_flwr.size import Options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,70 +23,6 @@ if TYPE_CHECKING:
 
 DEFAULT_CLIENTS = 10
 PATH_KEYS = ("data-dir", "results-dir", "state-dir")
-
-
-@dataclass(frozen=True)
-class Options:
-    """Size of the simulation.
-
-    Attributes
-    ----------
-    clients : int
-        Virtual clients, K.
-    actors : int
-        Processes that take turns at playing them.
-    cpus_per_client : int
-        Cores Ray reserves for an actor.
-    gpus_per_client : float
-        Share of a GPU Ray reserves for an actor.
-    """
-
-    clients: int
-    actors: int
-    cpus_per_client: int = 1
-    gpus_per_client: float = 0.0
-
-    @classmethod
-    def fit(
-        cls,
-        clients: int,
-        cpus_per_client: int = 1,
-        gpus_per_client: float = 0.0,
-        actors: int | None = None,
-    ) -> "Options":
-        """As many actors as the machine holds and the clients can use.
-
-        Raises
-        ------
-        UserError
-            When the machine cannot hold a single one.
-        """
-        cores, gpus = cpu_count(), gpu_count() if gpus_per_client > 0 else 0
-        for name, value in (("clients", clients), ("cpus-per-client", cpus_per_client)):
-            _at_least_one(name, value)
-        if cpus_per_client > cores:
-            raise UserError(f"--cpus-per-client {cpus_per_client}: this machine has {cores} cores")
-        if gpus_per_client < 0 or gpus_per_client > gpus:
-            have = f"PyTorch sees {gpus} CUDA GPUs here; 0 shares the machine's device freely"
-            raise UserError(f"--gpus-per-client {gpus_per_client:g}: {have}")
-        if gpus_per_client > 1 and gpus_per_client % 1:
-            raise UserError(
-                f"--gpus-per-client {gpus_per_client:g}: must be a whole number, or a share below 1"
-            )
-        most = min(clients, actors if actors is not None else cores // cpus_per_client)
-        _at_least_one("actors", most)
-        if gpus_per_client > 0:
-            most = min(most, _per_gpu(gpus, gpus_per_client))
-        return cls(clients, most, cpus_per_client, gpus_per_client)
-
-    def federation(self) -> dict[str, Scalar]:
-        """Keys of ``--federation-config``."""
-        return {
-            "num-supernodes": self.clients,
-            "client-resources-num-cpus": self.cpus_per_client,
-            "client-resources-num-gpus": float(self.gpus_per_client),
-            "init-args-num-cpus": self.actors * self.cpus_per_client,
-        }
 
 
 @dataclass(frozen=True)
@@ -119,7 +57,7 @@ class Plan:
             f"{options.clients} clients, {federation.num_server_rounds} rounds, "
             f"seed {federation.seed}",
             f"{_count(options.actors, 'actor')} x {_count(threads, 'thread')}, "
-            f"device {_device(self.config.train.device, options)}",
+            f"device {options.device(self.config.train.device)}",
             f"results in {self.folder}",
         ]
 
@@ -146,8 +84,22 @@ def prepare(
     Raises
     ------
     UserError
-        For the first mistake found, also in the data, the partition and the model.
+        For the first mistake found, also in the data, the partition, the model, and in what the
+        results folder holds already.
     """
+    plan = draft(conf, overrides, flags, **size)
+    check_folder(plan)
+    check_parts(plan)
+    return plan
+
+
+def draft(
+    conf: str,
+    overrides: Sequence[str] = (),
+    flags: Mapping[str, Scalar | None] | None = None,
+    **size: Any,
+) -> Plan:
+    """As `prepare`, without a look at data, model or results folder."""
     run_config = merge(conf, overrides, flags or {})
     clients = size.pop("clients", None)
     if clients is None:
@@ -155,16 +107,60 @@ def prepare(
     options = Options.fit(clients, **size)
     run_config["num-clients"] = clients
     config = configs.load(run_config)
-    if not run_config["run-name"]:
-        run_config["run-name"] = default_name(config)
-        config = configs.load(run_config)
-    plan = Plan(run_config, config, options)
-    if (plan.folder / "status.json").exists():
-        raise UserError(f"{plan.folder} already holds a run: choose another --name or remove it")
+    run_config["run-name"] = run_config["run-name"] or default_name(config)
+    if not run_config["state-dir"] and not os.environ.get("FEDSYN_STATE_DIR"):
+        run_config["state-dir"] = str(results_folder(run_config) / "state")
+    return Plan(run_config, configs.load(run_config), options)
+
+
+def check_folder(plan: Plan) -> None:
+    """Refuse a results folder that a new run would overwrite, or that cannot be resumed."""
+    folder, name = plan.folder, plan.run_config["run-name"]
+    there = (folder / "status.json").exists()
+    if not plan.config.output.resume:
+        if there:
+            raise UserError(
+                f"{folder} already holds a run: choose another --name, go on with it by --resume, "
+                "or remove it"
+            )
+        return
+    if not there:
+        raise UserError(f"nothing to resume: {folder} holds no run; leave --resume out to start it")
+    if read_status(folder).get("status") == "completed":
+        raise UserError(f"{name} is already completed: results in {folder}")
+    if different := differing_keys(plan):
+        raise UserError(f"{folder} holds a run with other settings: {different}")
+
+
+def differing_keys(plan: Plan) -> str:
+    """``seed = 0 there, 1 here; …`` for the run in the plan's folder; '' if they agree.
+
+    A key that the run's version did not have had its default. Paths, `resume` and
+    `checkpoint-every` may differ, as they may between a checkpoint and its continuation.
+    """
+    from fedsyn_flwr.checkpoint import FREE_KEYS
+
+    theirs, ours = read_config(plan.folder), plan.config.flat()
+    if not theirs:  # it ended before it wrote its configuration: nothing to agree with
+        return ""
+    theirs = {**configs.defaults(), **theirs}
+    keys = [key for key in sorted({*theirs, *ours} - FREE_KEYS) if theirs.get(key) != ours.get(key)]
+    return "; ".join(f"{key} = {theirs.get(key)!r} there, {ours.get(key)!r} here" for key in keys)
+
+
+def check_parts(plan: Plan, checked: set[Hashable] | None = None) -> None:
+    """Load the data, split it and build the model once, to see that each of it can be.
+
+    ``checked`` holds what was found to be in order; a plan with the same parts is not loaded.
+    """
     from fedsyn_flwr import preflight  # loads PyTorch: after the quick checks
 
-    preflight.check(config, clients)
-    return plan
+    config, clients = plan.config, plan.options.clients
+    parts = (config.data, config.model, config.federation.seed, config.train.device, clients)
+    if checked is None or parts not in checked:
+        preflight.check(config, clients)
+    if checked is not None:
+        checked.add(parts)
 
 
 def label_counts(
@@ -241,37 +237,5 @@ def results_folder(run_config: RunConfig) -> Path:
     return Path(str(run_config["results-dir"])) / str(run_config["run-name"])
 
 
-def cpu_count() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def gpu_count() -> int:
-    """CUDA devices PyTorch sees."""
-    import torch
-
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
-
-
-def _at_least_one(name: str, value: int) -> None:
-    if value < 1:
-        raise UserError(f"--{name} {value}: must be at least 1")
-
-
-def _per_gpu(gpus: int, share: float) -> int:
-    """Actors that fit: Ray never spreads a share below 1 over two GPUs."""
-    return int(gpus // share) if share >= 1 else gpus * int(1 / share + 1e-9)
-
-
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _device(device: str, options: Options) -> str:
-    """The device in words; asks PyTorch only where the configuration leaves it open."""
-    if device == "auto":
-        device = "cuda" if gpu_count() else "cpu"
-    if device == "cpu":
-        return device
-    share = options.gpus_per_client
-    return f"{device} ({f'{share:g} GPU each' if share else 'shared by all actors'})"

@@ -11,25 +11,35 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+from filelock import FileLock, Timeout
 
 from fedsyn_flwr.config import APP_DIR, RunConfig
+from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.plan import Options, results_folder
 from fedsyn_flwr.processes import send
 from fedsyn_flwr.report.console import Listener, Silent
 from fedsyn_flwr.report.failure import read_errors
+from fedsyn_flwr.report.files import read_status
 from fedsyn_flwr.report.progress import ENDED, Row, RunFiles
 from fedsyn_flwr.superlink import LocalSuperLink
 
+Job = subprocess.Popen[bytes]
+
 POLL_SECONDS = 0.2
 WATCH_SECONDS = 2.0  # between two looks at the process table
-GRACE_SECONDS = 15.0  # for Ray to shut down after the server's last word
+GRACE_SECONDS = 15.0  # for the log of a run that ended early
 VANISHED = "the simulation's process was killed (out of memory?)"
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended, from its results folder."""
+    """How a run ended, from its results folder.
+
+    ``rows`` are its rounds, those of earlier attempts included; ``seconds`` is the wall time of
+    this attempt; ``log_start`` is where its lines in flwr.log begin.
+    """
 
     folder: Path
     status: str
@@ -37,28 +47,12 @@ class RunResult:
     reason: str
     seconds: float
     rows: list[Row] = field(default_factory=list)
+    log_start: int = 0
 
     @property
     def completed(self) -> bool:
         """Whether all rounds were run."""
         return self.status == "completed"
-
-    @property
-    def accuracies(self) -> list[tuple[int, float]]:
-        """(round, server/test_accuracy) of the rounds with an evaluation."""
-        key = "server/test_accuracy"
-        return [(row["round"], row[key]) for row in self.rows if row.get(key) is not None]
-
-    @property
-    def round_seconds(self) -> float:
-        """Seconds spent in rounds; the rest of ``seconds`` went into starting and stopping."""
-        return float(sum(row.get("seconds/round") or 0.0 for row in self.rows))
-
-    @property
-    def traffic(self) -> tuple[int, int]:
-        """Bytes sent down to and up from the clients in all rounds."""
-        down, up = (sum(row.get(f"bytes/{way}", 0) for row in self.rows) for way in ("down", "up"))
-        return down, up
 
 
 class Link(Protocol):
@@ -66,7 +60,7 @@ class Link(Protocol):
 
     def run(
         self, app_dir: Path, run_config: RunConfig, federation: RunConfig, log: Path
-    ) -> subprocess.Popen[bytes]:
+    ) -> Job:
         """Submit a run."""
 
     def simulations(self) -> list[int]:
@@ -101,22 +95,25 @@ def execute(
     Returns
     -------
     RunResult
-        ``completed`` or ``failed``.
+        ``completed`` or ``failed``. A run that could not be resumed has failed although its
+        status.json keeps an earlier attempt's last word.
 
     Raises
     ------
     KeyboardInterrupt
         After the superlink was closed and ``stopped`` written into status.json.
+    UserError
+        If another process is at this run.
     """
-    folder = results_folder(run_config)
-    files = RunFiles(folder)
+    begin, folder = time.monotonic(), results_folder(run_config)
     listener = listener or Silent()
-    begin = time.monotonic()
     listener.start(int(run_config["num-server-rounds"]))
     try:
-        with _opened(superlink) as link:
+        with claimed(folder), _opened(superlink) as link:
+            files, log = RunFiles(folder), folder / "flwr.log"
+            log_start = log.stat().st_size if log.is_file() else 0
             try:
-                job = link.run(app_dir, run_config, options.federation(), folder / "flwr.log")
+                job = link.run(app_dir, run_config, options.federation(), log)
                 died = _follow(job, link, files, listener)
             except KeyboardInterrupt:
                 listener.state({"status": "stopped"})
@@ -125,16 +122,33 @@ def execute(
                 raise
     finally:
         listener.stop()
-    files.end("failed", died or _reason(folder))
-    status = files.status()
-    return RunResult(
-        folder=folder,
-        status=status["status"],
-        rounds=status["rounds"],
-        reason=status["reason"],
-        seconds=time.monotonic() - begin,
-        rows=files.rows,
-    )
+    status = _last_word(files, died or _reason(log, log_start))
+    seconds = time.monotonic() - begin
+    return RunResult(folder, **status, seconds=seconds, rows=files.rows, log_start=log_start)
+
+
+def _last_word(files: RunFiles, reason: str) -> dict[str, Any]:
+    """Status, rounds and reason; the run has failed if this attempt's server gave none."""
+    files.end("failed", reason)
+    rounds = read_status(files.folder).get("rounds", 0)
+    silent = {"status": "failed", "rounds": rounds, "reason": reason}
+    status = files.status() or silent
+    return {key: status[key] for key in silent}
+
+
+@contextlib.contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Keep other processes off a run's folder; the claim ends with this process at the latest."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise UserError(f"{folder} is being written by another fedsyn: wait for it") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextlib.contextmanager
@@ -146,16 +160,16 @@ def _opened(superlink: Link | None) -> Iterator[Link]:
         yield own
 
 
-def _follow(job: subprocess.Popen[bytes], link: Link, files: RunFiles, listener: Listener) -> str:
+def _follow(job: Job, link: Link, files: RunFiles, listener: Listener) -> str:
     """Pass on what the run writes until it ends; why, if its process vanished, else ''."""
     watch = _Watch(link)
     while True:
         over = job.poll() is not None  # asked before reading, so that no line is missed
-        for row in files.new_rows():
-            listener.round(row)
         status = files.status()
+        for row in files.new_rows():  # read after the status: none comes after the last word
+            listener.round(row)
         listener.state(status)
-        verdict = "" if over else watch.verdict(status.get("status") in ENDED)
+        verdict = "" if over else watch.verdict(status.get("status", ""))
         if verdict is not None:
             send(job.pid, signal.SIGTERM)
             job.wait()
@@ -174,10 +188,15 @@ class _Watch:
         self._absent = 0
         self._deadline = 0.0
 
-    def verdict(self, ended: bool) -> str | None:
-        """None to go on waiting, '' when the end has been given time, else what went wrong."""
+    def verdict(self, status: str) -> str | None:
+        """None to go on waiting, '' at the end, else what went wrong.
+
+        All of a completed run is on disk; the log of one that ended otherwise is worth a wait.
+        """
         now = time.monotonic()
-        if ended:
+        if status == "completed":
+            return ""
+        if status in ENDED:
             self._deadline = self._deadline or now + GRACE_SECONDS
             return "" if now > self._deadline else None
         if now - self._looked > WATCH_SECONDS:
@@ -191,6 +210,6 @@ class _Watch:
         self._absent = 0 if present or not self._seen else self._absent + 1
 
 
-def _reason(folder: Path) -> str:
-    errors = read_errors(folder / "flwr.log")
+def _reason(log: Path, start: int) -> str:
+    errors = read_errors(log, start)
     return errors[-1] if errors else "flwr run ended before the run did, without a word"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsyn_flwr import plan, preflight
+from fedsyn_flwr import plan, preflight, size
 from fedsyn_flwr.config import APP_DIR
 from fedsyn_flwr.errors import UserError
 
@@ -21,8 +21,8 @@ def _elsewhere(tmp_path, monkeypatch):
 @pytest.fixture
 def machine(monkeypatch):
     """Eight cores, two GPUs."""
-    monkeypatch.setattr(plan, "cpu_count", lambda: 8)
-    monkeypatch.setattr(plan, "gpu_count", lambda: 2)
+    monkeypatch.setattr(size, "cpu_count", lambda: 8)
+    monkeypatch.setattr(size, "gpu_count", lambda: 2)
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def label_table(
 def _check(labels: NDArray[Any], num_clients: int, scheme: str, seed: int, min_size: int) -> None:
     n = len(labels)
     if scheme not in SCHEMES:
-        raise UserError(f"partition {scheme!r} is unknown; choose one of {', '.join(SCHEMES)}")
+        raise UserError(f"partition = {scheme!r} is unknown; choose one of {', '.join(SCHEMES)}")
     if not 1 <= num_clients <= n:
         raise UserError(f"{num_clients} clients cannot share {n} samples; choose 1 to {n} clients")
     if seed < 0:
@@ -116,7 +116,7 @@ def _dirichlet(labels: NDArray[Any], num_clients: int, alpha: float, seed: int) 
     from flwr_datasets.partitioner import DirichletPartitioner
 
     if not (alpha > 0 and np.isfinite(alpha)):
-        raise UserError(f"dirichlet-alpha {alpha} must be a finite number above 0, e.g. 0.1")
+        raise UserError(f"dirichlet-alpha = {alpha} must be a finite number above 0, e.g. 0.1")
     partitioner = DirichletPartitioner(
         num_clients, "key", float(alpha), min_partition_size=0, shuffle=False, seed=seed
     )
@@ -131,11 +131,11 @@ def _classes(
     present = len(np.unique(labels))
     if not 1 <= per_client <= present:
         raise UserError(
-            f"classes-per-client {per_client} must be 1 to {present}, the classes there"
+            f"classes-per-client = {per_client} must be 1 to {present}, the classes there"
         )
     if per_client * num_clients < present:
         raise UserError(
-            f"classes-per-client {per_client} x {num_clients} clients leave some of {present} "
+            f"classes-per-client = {per_client} x {num_clients} clients leave some of {present} "
             f"classes to nobody; choose at least {-(-present // num_clients)} classes per client"
         )
     if num_clients < present or 2 * per_client > present:

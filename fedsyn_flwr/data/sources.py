@@ -31,7 +31,7 @@ def get_spec(name: str) -> DatasetSpec:
         When there is none of that name; the message lists those there are.
     """
     if name not in DATASETS:
-        raise UserError(f"dataset {name!r} is unknown; choose one of {', '.join(DATASETS)}")
+        raise UserError(f"dataset = {name!r} is unknown; choose one of {', '.join(DATASETS)}")
     return DATASETS[name]
 
 

@@ -39,10 +39,12 @@ def _errors(lines: list[str]) -> list[str]:
         if match := EXCEPTION.match(line):
             errors.append(match[2] if match[1] == "UserError" else f"{match[1]}: {match[2]}")
         elif (match := LOGGED.match(line)) and match[1] and not match[1].startswith(EMPTY_PHRASES):
-            errors.append(match[1])
+            errors.append(match[1].removeprefix("error: "))
     return [*errors, " ".join(box)] if box else errors
 
 
-def read_errors(log: Path) -> list[str]:
-    """``error_lines`` of a file that may not be there."""
-    return error_lines(log.read_text(encoding="utf-8", errors="replace")) if log.is_file() else []
+def read_errors(log: Path, start: int = 0) -> list[str]:
+    """``error_lines`` of a file that may not be there, from byte ``start`` on."""
+    if not log.is_file():
+        return []
+    return error_lines(log.read_bytes()[start:].decode("utf-8", errors="replace"))

@@ -1,25 +1,14 @@
 """What one run achieved and cost: pure functions of its rounds, the lines of metrics.jsonl."""
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
-Rows = list[Mapping[str, Any]]
+Rows = Sequence[Mapping[str, Any]]
 
 ACCURACY = "server/test_accuracy"
 MEASURED = ("synthesis/", "privacy/", "mrtf/", "dp/")
 """Prefixes of what only some methods measure."""
-
-
-def read_rows(folder: Path) -> Rows:
-    """The whole lines of a run's metrics.jsonl; none where there is no such file."""
-    try:
-        whole, _, _ = (folder / "metrics.jsonl").read_text(encoding="utf-8").rpartition("\n")
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return [json.loads(line) for line in whole.splitlines() if line.strip()]
 
 
 def accuracies(rows: Rows) -> list[tuple[int, float]]:

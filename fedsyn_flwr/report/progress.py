@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedsyn_flwr.report.files import write_whole
+from fedsyn_flwr.report.files import read_lines, read_status, write_whole
 
 Row = Mapping[str, Any]
 Stamp = tuple[int, int, int]
@@ -31,7 +31,7 @@ class RunFiles:
         self.rows: list[Row] = []
         self._earlier = _stamp(self._status_file)
         self._read: Stamp | None = None
-        self._known = set(self._lines())
+        self._known = set(read_lines(self.folder))
 
     @property
     def _status_file(self) -> Path:
@@ -56,18 +56,11 @@ class RunFiles:
         if stamp == self._read or self.stale:
             return []
         self._read = stamp
-        lines = self._lines()
+        lines = read_lines(self.folder)
         new = [line for line in lines if line not in self._known]
         self._known.update(new)
         self.rows = [json.loads(line) for line in lines]
         return [json.loads(line) for line in new]
-
-    def _lines(self) -> list[bytes]:
-        try:
-            whole, _, _ = (self.folder / "metrics.jsonl").read_bytes().rpartition(b"\n")
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return [line for line in whole.splitlines() if line.strip()]
 
     def end(self, status: str, reason: str) -> None:
         """Write the last word of a run whose server can no longer do it.
@@ -80,14 +73,6 @@ class RunFiles:
             return
         new = {"status": status, "rounds": old.get("rounds", 0), "reason": reason}
         write_whole(self._status_file, json.dumps(new) + "\n")
-
-
-def read_status(folder: Path) -> dict[str, Any]:
-    """A run's status.json; {} where there is none, or none that can be read."""
-    try:
-        return dict(json.loads((folder / "status.json").read_text(encoding="utf-8")))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return {}
 
 
 def _stamp(path: Path) -> Stamp | None:
