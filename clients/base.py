@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,9 +14,11 @@ from flwr.common import NDArrays, Scalar
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedsyn_flwr.cost import Meter
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import FlatModel
-from fedsyn_flwr.payload import Group, Groups, pack, unpack
+from fedsyn_flwr.models import SplitModel
+from fedsyn_flwr.payload import Group, Groups, is_finite, pack, unpack
 from fedsyn_flwr.rng import torch_generator
 from fedsyn_flwr.state import NodeState, VersionedStore
 from fedsyn_flwr.training import Batch, LocalResult, Loss, train_local
@@ -102,6 +105,7 @@ class FedClient(NumPyClient):
 
     def train(self, groups: Groups) -> tuple[Groups, Metrics]:
         """Local training from the received model; returns the trained one."""
+        meter = self.meter("training")
         self.begin_round(groups)
         augmentation = self.generator("augmentation")
         result = train_local(
@@ -112,10 +116,12 @@ class FedClient(NumPyClient):
             self.worker.settings.train,
             seed=self.seed,
             key=(self.round.number, self.partition),
+            around=lambda batch: meter.counted(self.step_kind(), *batch.x.shape),
+            after_backward=self.after_backward,
             after_step=self.after_step,
         )
         answer, metrics = self.end_round(result)
-        metrics["train-loss"] = result.loss
+        metrics |= {"train-loss": result.loss, **meter.metrics()}
         return {"model": self.flat.vectors(), **answer}, metrics
 
     # ---- where a method plugs in
@@ -132,8 +138,19 @@ class FedClient(NumPyClient):
         """What is minimised, given the ordinary forward pass: plain cross-entropy."""
         return step.cross_entropy
 
+    def after_backward(self) -> None:
+        """With the loss's gradient in ``flat.grad``, not yet clipped: corrections of it."""
+
     def after_step(self) -> None:
         """After every optimiser step: corrections of the weights."""
+
+    def step_kind(self) -> Hashable:
+        """What decides a step's operations besides the keys and the batch's shape.
+
+        A process counts each kind of step once, so a method whose steps differ from round to
+        round (nothing to compare with yet, no pool yet) says which these are.
+        """
+        return None
 
     def end_round(self, result: LocalResult) -> tuple[Groups, Metrics]:
         """After the last step: save own state; extra groups and metrics for the server."""
@@ -149,6 +166,16 @@ class FedClient(NumPyClient):
         logits = model.classifier(features)
         return Step(batch, feature_map, features, logits, F.cross_entropy(logits, batch.y))
 
+    def frozen(self, slot: int, vectors: Group) -> SplitModel:
+        """A model of these vectors in eval mode without gradients; one per slot at a time."""
+        spare = self.worker.spare(slot)
+        spare.load(vectors)
+        return spare.module
+
+    def meter(self, phase: str) -> Meter:
+        """Starts to measure a phase of this client."""
+        return Meter(phase, type(self), self.flat.layout, self.params)
+
     def generator(self, purpose: str) -> torch.Generator:
         """Random numbers of this client in this round, for one purpose."""
         return torch_generator(self.seed, self.round.number, self.partition, purpose)
@@ -158,8 +185,13 @@ class FedClient(NumPyClient):
         return self.store.before(self.round.number)
 
     def save_state(self, arrays: Group) -> None:
-        """Keep arrays for this client's next round."""
-        self.store.save(self.round.number, arrays, self.round.settled)
+        """Keep arrays for this client's next round, unless training has diverged.
+
+        The server rejects a model with NaN; a state with NaN would make the client send such
+        models for ever.
+        """
+        if is_finite(arrays):
+            self.store.save(self.round.number, arrays, self.round.settled)
 
     @property
     def store(self) -> VersionedStore:

@@ -10,12 +10,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from clients.base import FedClient, Metrics, Step, as_numpy
-from fedsyn_flwr.config import SETTINGS, Count, NonNegative, Positive, Share
-from fedsyn_flwr.data import denormalise
-from fedsyn_flwr.payload import Groups
-from fedsyn_flwr.privacy import psnr
+from fedsyn_flwr.config import SETTINGS, Count, CountOrZero, NonNegative, Positive, Share
+from fedsyn_flwr.cost import Meter
+from fedsyn_flwr.payload import Group, Groups
+from fedsyn_flwr.synthesis.encoding import DType, decode, encode
 from fedsyn_flwr.synthesis.inversion import InversionSettings, invert, split
-from fedsyn_flwr.synthesis.pool import Pool, PoolSampler
+from fedsyn_flwr.synthesis.pool import LocalPool, PoolSampler, keep_pool, open_pool
+from fedsyn_flwr.synthesis.privacy_report import privacy_report, train_observer
+from fedsyn_flwr.synthesis.prototypes import Prototypes
 from fedsyn_flwr.training import Batch, LocalResult, Loss
 
 
@@ -26,7 +28,8 @@ class HFMDSParams:
     ``hfmds_alpha`` is α, the weight of the real data: 1 regresses to FedAvg exactly. ``hfmds_mu``
     is μ: 0 regresses to FMDS exactly, useful up to about 1. ``hfmds_lambda`` is λ, the share of
     the old prototype that is kept. ``synthesis_every`` is T_d, ``synthesis_per_client`` B_g,
-    ``synthesis_fm_weight`` w_FM.
+    ``synthesis_fm_weight`` w_FM. ``synthesis_patience``, ``synthesis_batch``, ``pool_max`` and
+    ``privacy_epochs`` are off at 0.
     """
 
     synthesis_every: Count
@@ -37,6 +40,13 @@ class HFMDSParams:
     synthesis_fm_weight: NonNegative
     synthesis_tv: NonNegative
     synthesis_l2: NonNegative
+    synthesis_patience: CountOrZero
+    synthesis_tolerance: Annotated[float, Field(ge=0, lt=1)]
+    synthesis_batch: CountOrZero
+    synthetic_dtype: DType
+    pool_max: CountOrZero
+    privacy_report: bool
+    privacy_epochs: CountOrZero
     feature_normaliser: Literal["l1", "softmax"]
     feature_level: Literal["vector", "map"]
     hfmds_mu: Annotated[float, Field(ge=-1, le=10)]
@@ -55,39 +65,10 @@ class HFMDSParams:
             l2=self.synthesis_l2,
             normaliser=self.feature_normaliser,
             level=self.feature_level,
+            patience=self.synthesis_patience,
+            tolerance=self.synthesis_tolerance,
+            batch=self.synthesis_batch,
         )
-
-
-class Prototypes:
-    """Class means of features: running sums within a round, momentum across rounds.
-
-    Attributes
-    ----------
-    mean : Tensor
-        z̄_c, shape (C, d).
-    known : Tensor
-        Which classes have a prototype, shape (C,), bool.
-    """
-
-    def __init__(self, mean: Tensor, known: Tensor) -> None:
-        self.mean, self.known = mean, known
-        self.sums = torch.zeros_like(mean)
-        self.counts = torch.zeros(len(mean), device=mean.device)
-
-    def observe(self, z: Tensor, y: Tensor) -> None:
-        """Add a batch's features (B, d) of classes (B,) to this round's sums."""
-        self.sums.index_add_(0, y, z)
-        self.counts.index_add_(0, y, torch.ones_like(y, dtype=self.counts.dtype))
-
-    def update(self, momentum: float) -> None:
-        """z̄_c ← (1-λ)·mean_c + λ·z̄_c; a first prototype is the mean itself."""
-        seen = self.counts > 0
-        means = self.sums / self.counts.clamp(min=1)[:, None]
-        mixed = torch.where(
-            self.known[:, None], (1 - momentum) * means + momentum * self.mean, means
-        )
-        self.mean = torch.where(seen[:, None], mixed, self.mean)
-        self.known = self.known | seen
 
 
 class HFMDSClient(FedClient):
@@ -104,6 +85,10 @@ class HFMDSClient(FedClient):
         pool = self.receive_pool(groups) if self.params.hfmds_alpha < 1 else None
         self.pool = PoolSampler(pool, self.generator("pool"), self.worker.data) if pool else None
         self.prototypes = None
+
+    def step_kind(self) -> bool:
+        """Whether synthetic samples are trained on, too."""
+        return self.pool is not None
 
     def objective(self, step: Step) -> Tensor:
         """α·CE(real) + (1-α)·CE(synthetic), each over as many samples."""
@@ -163,32 +148,51 @@ class HFMDSClient(FedClient):
 
     def synthesise(self) -> tuple[Groups, Metrics]:
         """Invert the received model into B_g labelled images (fewer on a smaller client)."""
-        chosen = self.choose()
+        meter, positions = self.meter("synthesis"), self.choose()
+        chosen = self.indices[positions]
         x, y = self.worker.data.x(chosen), self.worker.data.y(chosen)
         if not len(chosen):
-            return {"synthetic": {"images": as_numpy(x), "labels": as_numpy(y)}}, {}
-        settings = self.params.inversion()
-        images, loss = invert(
-            self.flat.module, x, y, self.prototypes_for(x, y), settings, self.generator("noise")
+            return self.contribution(x, y), {}
+        prototypes, settings = self.prototypes_for(x, y, meter), self.params.inversion()
+        images, loss, steps = invert(
+            self.flat.module, x, y, prototypes, settings, self.generator("noise"), meter
         )
+        answer = self.contribution(images, y)
         metrics: Metrics = {
-            "psnr": float(psnr(self.pixels(images), self.pixels(x)).mean()),
-            "synthesis-loss": float(loss.mean()),
+            "synthesis/loss": float(loss.mean()),
+            "synthesis/steps": steps,
+            **meter.metrics(),
         }
-        return {"synthetic": {"images": as_numpy(images), "labels": as_numpy(y)}}, metrics
+        if self.params.privacy_report:
+            metrics |= self.report(positions, answer["synthetic"])
+        return answer, metrics
 
-    def pixels(self, x: Tensor) -> Tensor:
-        """Normalised images as pixels in [0, 1]."""
-        return denormalise(x, self.worker.data.mean, self.worker.data.std)
+    def contribution(self, images: Tensor, labels: Tensor) -> Groups:
+        """What is sent to the server."""
+        data = self.worker.data
+        coded = encode(images, self.params.synthetic_dtype, data.mean, data.std)
+        return {"synthetic": {"images": coded, "labels": as_numpy(labels)}}
+
+    def report(self, positions: Tensor, sent: Group) -> Metrics:
+        """How much the images, as they were sent, give away of this client's real ones."""
+        worker, epochs, meter = self.worker, self.params.privacy_epochs, self.meter("privacy")
+        synthetic = decode(torch.from_numpy(sent["images"]), worker.data.mean, worker.data.std)
+        observer = None
+        if epochs:
+            store = self.node.client(f"{self.partition}-observer")
+            observer = train_observer(worker, self.partition, epochs, store)
+        laid_out = worker.data.laid_out(synthetic)
+        numbers = privacy_report(worker, self.indices, positions, laid_out, observer)
+        return {**numbers, "client_seconds/privacy": meter.seconds()}
 
     def choose(self) -> Tensor:
-        """B_g of the client's samples without replacement, all of them if there are fewer."""
+        """Positions of B_g of the client's samples without replacement, of all if it has fewer."""
         order = torch.randperm(len(self.indices), generator=self.generator("synthesis"))
-        return self.indices[order[: self.params.synthesis_per_client]]
+        return order[: self.params.synthesis_per_client]
 
-    def prototypes_for(self, x: Tensor, y: Tensor) -> Tensor:
+    def prototypes_for(self, x: Tensor, y: Tensor, meter: Meter) -> Tensor:
         """z̄_y of each image, shape (B, d); classes never trained get the mean under w_t."""
-        extract, _ = split(self.flat.module, self.params.feature_level, x)
+        extract, _ = split(self.flat.module, self.params.feature_level)
         self.flat.module.eval()
         with torch.no_grad():
             size = extract(x[:1]).shape[1]
@@ -198,7 +202,7 @@ class HFMDSClient(FedClient):
         fresh = Prototypes(torch.zeros_like(kept.mean), torch.zeros_like(kept.known))
         missing = ~kept.known[self.labels]
         for part in self.indices[missing.cpu()].split(self.worker.settings.output.eval_batch_size):
-            with torch.no_grad():
+            with torch.no_grad(), meter.counted("features", len(part)):
                 fresh.observe(extract(self.worker.data.x(part)), self.worker.data.y(part))
         fresh.update(0.0)
         return torch.where(kept.known[:, None], kept.mean, fresh.mean)[y]
@@ -220,11 +224,11 @@ class HFMDSClient(FedClient):
             mean, known = kept["mean"], kept["known"]
         return Prototypes(torch.from_numpy(mean).to(device), torch.from_numpy(known).to(device))
 
-    def receive_pool(self, groups: Groups) -> Pool | None:
+    def receive_pool(self, groups: Groups) -> LocalPool | None:
         """The pool of the version the server names: from this message, else this node's copy."""
-        version = self.round.pool
+        version, store = self.round.pool, self.node.pool()
         if not version:
             return None
         if "synthetic" in groups:
-            self.node.pool().save(version, dict(groups["synthetic"]), self.round.settled)
-        return Pool.load(self.node.pool(), version)
+            keep_pool(store, version, groups["synthetic"], self.round.settled)
+        return open_pool(store, version, self.worker.device)

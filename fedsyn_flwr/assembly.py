@@ -52,8 +52,11 @@ def _groups(config: Config, train: ImageSet) -> np.ndarray | None:
     return train.groups[column]
 
 
-def network(config: Config, in_shape: tuple[int, int, int]) -> SplitModel:
-    """The run's model with its initial weights, a function of the seed."""
+def network(config: Config, in_shape: tuple[int, int, int], purpose: str = "model") -> SplitModel:
+    """The run's model with its initial weights, a function of the seed.
+
+    Another ``purpose`` than the run's model gives it other weights.
+    """
     model = config.model
     return build_model(
         model.model,
@@ -61,7 +64,8 @@ def network(config: Config, in_shape: tuple[int, int, int]) -> SplitModel:
         num_classes=get_spec(config.data.dataset).num_classes,
         norm=model.norm,
         width=model.model_width,
-        seed=derive(config.federation.seed, "model"),
+        projection_dim=model.projection_dim,
+        seed=derive(config.federation.seed, purpose),
     )
 
 

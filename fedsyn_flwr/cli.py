@@ -6,6 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedsyn_flwr import cli_grid
+from fedsyn_flwr.cli_options import (
+    INTERRUPTED,
+    Actors,
+    Clients,
+    Conf,
+    CpusPerClient,
+    GpusPerClient,
+    Name,
+    Overrides,
+    ResultsDir,
+    Seed,
+)
 from fedsyn_flwr.errors import UserError
 
 if TYPE_CHECKING:
@@ -13,7 +26,6 @@ if TYPE_CHECKING:
     from fedsyn_flwr.runner import RunResult
     from fedsyn_flwr.superlink import LocalSuperLink
 
-INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 DEFAULT_CONF = "digits-hfmds"
 DEMO = ("digits-fedavg", "digits-hfmds")
 
@@ -25,48 +37,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-# click 8.4 loses the help of arguments: the commands' own texts explain CONF
-Conf = Annotated[str, typer.Argument(show_default=False)]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("-c", "--config", metavar="KEY=VALUE", help="Override one key; repeatable."),
-]
-Clients = Annotated[
-    int | None,
-    typer.Option(help="Virtual clients. [default: the conf's num-clients, else 10]"),
-]
-CpusPerClient = Annotated[
-    int,
-    typer.Option(show_default=False, help="CPU cores reserved for each actor. [default: 1]"),
-]
-GpusPerClient = Annotated[
-    float,
-    typer.Option(
-        show_default=False,
-        help="Share of a GPU reserved for each actor. [default: 0, all share what there is]",
-    ),
-]
-Actors = Annotated[
-    int | None,
-    typer.Option(
-        help="Processes that take turns at playing the clients. [default: as many as fit the cores]"
-    ),
-]
-Seed = Annotated[int | None, typer.Option(help="Every random number of the run derives from it.")]
-Name = Annotated[
-    str | None,
-    typer.Option(
-        help="Name of the run and its results folder. [default: method, dataset, seed, time]"
-    ),
-]
-ResultsDir = Annotated[
-    str | None,
-    typer.Option(
-        help="Folder that gets one folder per run. "
-        "[default: the conf's, else $FEDSYN_RESULTS_DIR, else ./results]"
-    ),
-]
 
 
 def main() -> None:
@@ -115,6 +85,10 @@ def run(
     seed: Seed = None,
     name: Name = None,
     results_dir: ResultsDir = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with the run --name from its last checkpoint."),
+    ] = False,
 ) -> None:
     """Simulate one federated training and follow it.
 
@@ -130,7 +104,12 @@ def run(
     plan = prepare(
         conf,
         config or [],
-        {"seed": seed, "run-name": name, "results-dir": results_dir},
+        {
+            "seed": seed,
+            "run-name": name,
+            "results-dir": results_dir,
+            "resume": True if resume else None,
+        },
         clients=clients,
         cpus_per_client=cpus_per_client,
         gpus_per_client=gpus_per_client,
@@ -158,6 +137,10 @@ def demo(seed: Seed = None, results_dir: ResultsDir = None) -> None:
             print()
     print("\n".join(comparison(results)))
     print(f"results in {plans[0].folder.parent}")
+
+
+app.command()(cli_grid.compare)
+app.command()(cli_grid.plot)
 
 
 @app.command()

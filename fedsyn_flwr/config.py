@@ -63,6 +63,7 @@ class ModelConfig:
     model: str
     norm: Literal["gn", "bn", "none"]
     model_width: Annotated[float, Field(gt=0, le=16)]
+    projection_dim: CountOrZero
 
 
 @dataclass(frozen=True, config=SETTINGS)
@@ -96,6 +97,20 @@ class TrainConfig:
 
 
 @dataclass(frozen=True, config=SETTINGS)
+class ServerOptimizerConfig:
+    """What the server does with the average; the symbols are those of `server_optim`.
+
+    ``server_lr`` = 0 stands for the optimiser's own default.
+    """
+
+    server_optimizer: Literal["none", "avgm", "adagrad", "adam", "yogi"]
+    server_lr: NonNegative
+    server_beta1: Annotated[float, Field(ge=0, lt=1)]
+    server_beta2: Annotated[float, Field(ge=0, lt=1)]
+    server_tau: Positive
+
+
+@dataclass(frozen=True, config=SETTINGS)
 class OutputConfig:
     """What is measured and where it is kept."""
 
@@ -119,13 +134,14 @@ class Config:
     model: ModelConfig
     federation: FederationConfig
     train: TrainConfig
+    server: ServerOptimizerConfig
     output: OutputConfig
     params: Any
     raw: dict[str, Any]
 
     def flat(self) -> dict[str, Any]:
         """Every key with its resolved value, in TOML spelling, defaults included."""
-        concerns = (self.data, self.model, self.federation, self.train, self.output)
+        concerns = (self.data, self.model, self.federation, self.train, self.server, self.output)
         resolved = {kebab(k): v for part in concerns for k, v in asdict(part).items()}
         return {**self.raw, **resolved}
 
@@ -222,6 +238,7 @@ def load(run_config: RunConfig) -> Config:
         model=parse(ModelConfig, run_config),
         federation=federation,
         train=parse(TrainConfig, run_config),
+        server=parse(ServerOptimizerConfig, run_config),
         output=parse(OutputConfig, run_config),
         params=all_params.get(registry.method(federation.strategy).params),
         raw=dict(run_config),

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 # Keeps the logarithm finite where a feature is masked out; far below 1/d for any feature size.
 EPS = 1e-8
@@ -85,3 +86,68 @@ def class_score_gradient(classifier: torch.nn.Module, z: Tensor, y: Tensor) -> T
         leaf = z if z.requires_grad else z.detach().requires_grad_()
         score = classifier(leaf).gather(1, y[:, None]).sum()
         return torch.autograd.grad(score, leaf, create_graph=z.requires_grad)[0]
+
+
+def proximal_gradient(w: Tensor, anchor: Tensor, mu: float) -> Tensor:
+    """∇ of FedProx's (μ/2)‖w - w_t‖² (arXiv 1812.06127, eq. 2), shapes (P,): μ(w - w_t).
+
+    The norm is squared; its gradient is linear and vanishes at w_t.
+    """
+    return mu * (w - anchor)
+
+
+def contrastive(z: Tensor, positive: Tensor, negative: Tensor, temperature: float) -> Tensor:
+    """MOON's model-contrastive loss of each image (arXiv 2103.16257, eq. 3).
+
+    -log[e^{s⁺/T} / (e^{s⁺/T} + e^{s⁻/T})] = softplus((s⁻ - s⁺)/T), s the cosine similarities.
+
+    Parameters
+    ----------
+    z, positive, negative : Tensor
+        Features under the local, the global and the previous local model, shape (B, d). A vector
+        of zeros has similarity 0 to anything.
+    temperature : float
+        T > 0.
+
+    Returns
+    -------
+    Tensor
+        Shape (B,), > 0; log 2 where both similarities are equal.
+    """
+    near = F.cosine_similarity(z, positive, dim=1)
+    far = F.cosine_similarity(z, negative, dim=1)
+    return F.softplus((far - near) / temperature)
+
+
+# Multiples of the mean squared distance, one Gaussian kernel each.
+BANDWIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+def squared_distances(z: Tensor) -> Tensor:
+    """‖z_i - z_j‖² of all pairs of rows, (n, d) → (n, n).
+
+    The rows are centred first: then rounding is relative to their spread and not to their length,
+    and equal rows are at a distance of 0 (or next to it) instead of rounding noise.
+    """
+    centred = z - z.detach().mean(dim=0)
+    square = centred.square().sum(dim=1)
+    return (square[:, None] + square[None, :] - 2 * centred @ centred.T).clamp(min=0)
+
+
+def mmd(a: Tensor, b: Tensor) -> Tensor:
+    """MMD² of two samples under a sum of five Gaussian kernels, a scalar ≥ 0 up to rounding.
+
+    The biased estimate: mean k(a, a) + mean k(b, b) - 2·mean k(a, b), diagonals included. Kernel
+    i is exp(-‖x - y‖²/(s·2^i)), i = -2..2, with s the mean squared distance of all distinct pairs,
+    taken as a constant. Where all distances are 0 the value and its gradient are 0.
+
+    Parameters
+    ----------
+    a, b : Tensor
+        Shapes (n, d) and (m, d), n and m ≥ 1.
+    """
+    n, total = len(a), len(a) + len(b)
+    distances = squared_distances(torch.cat([a, b]))
+    scale = (distances.detach().sum() / (total * (total - 1))).clamp(min=EPS)
+    kernel = torch.stack([(-distances / (scale * f)).exp() for f in BANDWIDTHS]).sum(dim=0)
+    return kernel[:n, :n].mean() + kernel[n:, n:].mean() - 2 * kernel[:n, n:].mean()

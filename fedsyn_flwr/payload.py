@@ -16,6 +16,11 @@ Group = dict[str, np.ndarray]
 Groups = dict[str, Group]
 
 
+def is_finite(group: Group) -> bool:
+    """Whether every number of a group's arrays is finite."""
+    return all(np.isfinite(array).all() for array in group.values())
+
+
 def pack(groups: Groups, layout: str) -> NDArrays:
     """Groups as a list of arrays: header first, then every group's arrays in order."""
     names = {group: list(arrays) for group, arrays in groups.items()}
@@ -30,7 +35,7 @@ def unpack(arrays: NDArrays, layout: str) -> Groups:
     Raises
     ------
     UserError
-        If the list has no header of ours, or its model has another layout.
+        If the list has no header of ours, lacks arrays, or its model has another layout.
     """
     try:
         header = json.loads(arrays[0].tobytes())
@@ -42,6 +47,9 @@ def unpack(arrays: NDArrays, layout: str) -> Groups:
             f"model layout {header['layout']} received, {layout} expected: "
             "server and clients must run the same conf and version"
         )
+    named = sum(len(members) for members in names.values())
+    if named != len(arrays) - 1:
+        raise UserError(f"payload of {len(arrays) - 1} arrays, its header names {named}")
     rest = iter(arrays[1:])
     return {group: {name: next(rest) for name in members} for group, members in names.items()}
 
@@ -52,8 +60,12 @@ def to_parameters(groups: Groups, layout: str) -> Parameters:
 
 
 def from_parameters(parameters: Parameters, layout: str) -> Groups:
-    """Groups out of Flower's serialised Parameters."""
-    return unpack(parameters_to_ndarrays(parameters), layout)
+    """Groups out of Flower's serialised Parameters; UserError as for `unpack`."""
+    try:
+        arrays = parameters_to_ndarrays(parameters)
+    except (ValueError, EOFError, OSError) as error:
+        raise UserError(f"payload cannot be read: {error}") from None
+    return unpack(arrays, layout)
 
 
 def nbytes(parameters: Parameters) -> int:

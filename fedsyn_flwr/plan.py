@@ -101,6 +101,8 @@ def draft(
 ) -> Plan:
     """As `prepare`, without a look at data, model or results folder."""
     run_config = merge(conf, overrides, flags or {})
+    if run_config["resume"] is True and not run_config["run-name"]:
+        raise UserError("--resume needs --name: the run that is to go on")
     clients = size.pop("clients", None)
     if clients is None:
         clients = configs.load(run_config).federation.num_clients or DEFAULT_CLIENTS
@@ -119,10 +121,8 @@ def check_folder(plan: Plan) -> None:
     there = (folder / "status.json").exists()
     if not plan.config.output.resume:
         if there:
-            raise UserError(
-                f"{folder} already holds a run: choose another --name, go on with it by --resume, "
-                "or remove it"
-            )
+            instead = "choose another --name, remove it, or go on with it by --resume"
+            raise UserError(f"{folder} already holds a run: {instead}")
         return
     if not there:
         raise UserError(f"nothing to resume: {folder} holds no run; leave --resume out to start it")

@@ -30,6 +30,11 @@ class Process(NamedTuple):
 class Family:
     """All processes that carry one mark, and whatever they started.
 
+    Parameters
+    ----------
+    mark : str, optional
+        Of a family there is already; by default a new one.
+
     Attributes
     ----------
     environment : dict
@@ -38,8 +43,9 @@ class Family:
 
     KEY = "FEDSYN_FAMILY"
 
-    def __init__(self) -> None:
-        mark = uuid.uuid4().hex
+    def __init__(self, mark: str = "") -> None:
+        mark = mark or uuid.uuid4().hex
+        self.mark = mark
         self.environment = {self.KEY: mark}
         self._needle = f"{self.KEY}={mark}"
         self._known: set[tuple[int, str]] = set()

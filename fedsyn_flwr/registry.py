@@ -36,14 +36,64 @@ class Method:
         return _resolve(self.params_path) if self.params_path else None
 
 
+FEDAVG_CLIENT = "clients.fedavg:FedAvgClient"
+FEDAVG_STRATEGY = "strategies.fedavg:FedAvg"
 HFMDS_PARAMS = "clients.hfmds:HFMDSParams"
 
 METHODS = {
     "fedavg": Method(
-        "strategies.fedavg:FedAvg",
-        "clients.fedavg:FedAvgClient",
+        FEDAVG_STRATEGY,
+        FEDAVG_CLIENT,
         None,
         "weighted average of the clients' models (arXiv 1602.05629)",
+    ),
+    "fedprox": Method(
+        FEDAVG_STRATEGY,
+        "clients.fedprox:FedProxClient",
+        "clients.fedprox:FedProxParams",
+        "FedAvg with a proximal term in the local loss (arXiv 1812.06127)",
+    ),
+    "moon": Method(
+        FEDAVG_STRATEGY,
+        "clients.moon:MOONClient",
+        "clients.moon:MOONParams",
+        "contrasts local, global and previous local features (arXiv 2103.16257)",
+    ),
+    "fedmmd": Method(
+        FEDAVG_STRATEGY,
+        "clients.fedmmd:FedMMDClient",
+        "clients.fedmmd:FedMMDParams",
+        "pulls local features to the global model's by their MMD (IEEE VCIP 2018)",
+    ),
+    "scaffold": Method(
+        "strategies.scaffold:Scaffold",
+        "clients.scaffold:ScaffoldClient",
+        "strategies.scaffold:ScaffoldParams",
+        "corrects client drift with control variates (arXiv 1910.06378)",
+    ),
+    "fedavgm": Method(
+        "strategies.fedavgm:FedAvgM",
+        FEDAVG_CLIENT,
+        None,
+        "FedAvg with momentum on the server (arXiv 1909.06335)",
+    ),
+    "fedadagrad": Method(
+        "strategies.fedadagrad:FedAdagrad",
+        FEDAVG_CLIENT,
+        None,
+        "FedAvg with Adagrad on the server (arXiv 2003.00295)",
+    ),
+    "fedadam": Method(
+        "strategies.fedadam:FedAdam",
+        FEDAVG_CLIENT,
+        None,
+        "FedAvg with Adam on the server (arXiv 2003.00295)",
+    ),
+    "fedyogi": Method(
+        "strategies.fedyogi:FedYogi",
+        FEDAVG_CLIENT,
+        None,
+        "FedAvg with Yogi on the server (arXiv 2003.00295)",
     ),
     "fmds": Method(
         "strategies.hfmds:HFMDS",

@@ -58,13 +58,14 @@ class RunResult:
 class Link(Protocol):
     """What ``execute`` needs of a LocalSuperLink."""
 
-    def run(
-        self, app_dir: Path, run_config: RunConfig, federation: RunConfig, log: Path
-    ) -> Job:
+    def run(self, app_dir: Path, run_config: RunConfig, federation: RunConfig, log: Path) -> Job:
         """Submit a run."""
 
     def simulations(self) -> list[int]:
         """Process ids of the running simulations."""
+
+    def trouble(self) -> str:
+        """What of it has died; '' while all is well."""
 
     def close(self) -> None:
         """End everything."""
@@ -109,7 +110,7 @@ def execute(
     listener = listener or Silent()
     listener.start(int(run_config["num-server-rounds"]))
     try:
-        with claimed(folder), _opened(superlink) as link:
+        with claimed(folder), _opened(superlink, options) as link:
             files, log = RunFiles(folder), folder / "flwr.log"
             log_start = log.stat().st_size if log.is_file() else 0
             try:
@@ -152,11 +153,11 @@ def claimed(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _opened(superlink: Link | None) -> Iterator[Link]:
+def _opened(superlink: Link | None, options: Options) -> Iterator[Link]:
     if superlink is not None:
         yield superlink
         return
-    with LocalSuperLink() as own:
+    with LocalSuperLink(options.cpus, wait=False) as own:
         yield own
 
 
@@ -201,13 +202,17 @@ class _Watch:
             return "" if now > self._deadline else None
         if now - self._looked > WATCH_SECONDS:
             self._looked = now
-            self._look()
-        return VANISHED if self._absent >= 2 else None  # twice: its log may be on the way
+            return self._look()
+        return None
 
-    def _look(self) -> None:
+    def _look(self) -> str | None:
+        """What is wrong with the processes, None if nothing is."""
+        if trouble := self._link.trouble():
+            return trouble
         present = bool(set(self._link.simulations()) - self._earlier)
         self._seen |= present
         self._absent = 0 if present or not self._seen else self._absent + 1
+        return VANISHED if self._absent >= 2 else None  # twice: its log may be on the way
 
 
 def _reason(log: Path, start: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from logging import INFO, WARNING
@@ -173,6 +174,8 @@ class FedServer(Server):
         self.tracker.model(self.strategy.flat)
         self.tracker.status(status, reason)
         if status == "completed":
+            # What simulated clients kept for their next round; real nodes keep theirs elsewhere.
+            shutil.rmtree(self.tracker.folder / "state", ignore_errors=True)
             log(INFO, "completed; results in %s", self.tracker.folder)
         else:
             log(WARNING, "%s: %s", status, reason)

@@ -61,13 +61,18 @@ class Options:
             most = min(most, _per_gpu(gpus, gpus_per_client))
         return cls(clients, most, cpus_per_client, gpus_per_client)
 
+    @property
+    def cpus(self) -> int:
+        """Cores of all actors together: the number that Ray is told."""
+        return self.actors * self.cpus_per_client
+
     def federation(self) -> dict[str, Scalar]:
         """Keys of ``--federation-config``."""
         return {
             "num-supernodes": self.clients,
             "client-resources-num-cpus": self.cpus_per_client,
             "client-resources-num-gpus": float(self.gpus_per_client),
-            "init-args-num-cpus": self.actors * self.cpus_per_client,
+            "init-args-num-cpus": self.cpus,
         }
 
     def device(self, device: str) -> str:

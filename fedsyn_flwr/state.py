@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 
@@ -71,6 +72,15 @@ class VersionedStore:
             return dict(load_file(self.path(version)))
         except FileNotFoundError:
             return None
+
+    def mapped(self, version: int) -> dict[str, np.ndarray]:
+        """The arrays of a version as maps of its file, not copies: processes share the memory.
+
+        Writing to them changes neither the file nor what others see. A version that is dropped or
+        replaced meanwhile stays as it was for those who hold it.
+        """
+        with safe_open(self.path(version), "pt") as file:
+            return {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
 
     def before(self, version: int) -> dict[str, np.ndarray] | None:
         """The newest version older than ``version``, None if there is none.

@@ -24,7 +24,10 @@ from urllib.error import URLError
 
 from fedsyn_flwr.config import Scalar
 from fedsyn_flwr.errors import UserError
+from fedsyn_flwr.guard import Guard
 from fedsyn_flwr.processes import Family
+from fedsyn_flwr.ray_head import RayHead
+from fedsyn_flwr.size import cpu_count
 
 START_SECONDS = 60.0
 CONNECTION = "fedsyn"
@@ -46,11 +49,18 @@ class SuperLinkError(UserError):
 
 
 class LocalSuperLink:
-    """Context manager around one ``flower-superlink`` process in simulation mode.
+    """Context manager around one ``flower-superlink`` process in simulation mode, and one Ray.
 
     Everything it starts (SuperExec, simulations, Ray's daemons and actors) inherits a mark in
     the environment; on exit whatever carries the mark is ended, and nothing else. SIGTERM and
     SIGHUP are turned into ``KeyboardInterrupt`` while it is open, so that they end it too.
+
+    Parameters
+    ----------
+    cpus : int, optional
+        Ray's, by default all; a run that needs another number restarts it.
+    wait : bool
+        Whether entering waits until it answers, or leaves that to the first run.
 
     Attributes
     ----------
@@ -58,15 +68,17 @@ class LocalSuperLink:
         Private ``FLWR_HOME``, removed on exit.
     port : int
         Of the HTTP API on 127.0.0.1.
-    seconds : float
-        How long the start took.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cpus: int | None = None, wait: bool = True) -> None:
+        self.cpus = cpus or cpu_count()
         self.home = Path()
         self.port = 0
-        self.seconds = 0.0
+        self._waits = wait
+        self._deadline = 0.0
         self.family = Family()
+        self._ray: RayHead | None = None
+        self._guard: Guard | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._signals = contextlib.ExitStack()
 
@@ -74,7 +86,10 @@ class LocalSuperLink:
         self.home = Path(tempfile.mkdtemp(prefix="fedsyn-", dir=_short_tmp()))
         self._signals.enter_context(_handling(SIGNALS, _interrupt))
         try:
+            self._guard = Guard(self.family, self.home)
             self._start()
+            if self._waits:
+                self._wait()
         except BaseException:
             self.close()
             raise
@@ -113,9 +128,12 @@ class LocalSuperLink:
         subprocess.Popen
             Of ``flwr run``. Its exit code says nothing about the run: see status.json.
         """
+        self._wait()
         keys = self.home / f"run-{time.time_ns()}.toml"
         keys.write_text(to_toml(run_config), encoding="utf-8")
-        resources = " ".join(f"{key}={value}" for key, value in federation.items())
+        own = dict(federation)
+        self.ray.ensure(int(own.pop("init-args-num-cpus")))  # Ray's to know, not who joins it
+        resources = " ".join(f"{key}={value}" for key, value in own.items())
         command = [_tool("flwr"), "run", str(app_dir), CONNECTION, "--stream"]
         command += ["--run-config", str(keys), "--federation-config", resources]
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -125,6 +143,12 @@ class LocalSuperLink:
         """Process ids of the simulations now running."""
         return [p.pid for p in self.family.alive() if "flwr-simulation" in p.words]
 
+    def trouble(self) -> str:
+        """Which of its servers has died, with its last words; '' while all is well."""
+        if self._process is None or self._process.poll() is not None:
+            return f"the SuperLink ended: {_last_words(self.home / 'superlink.log')}"
+        return "" if self.ray.running else f"Ray ended: {_last_words(self.ray.log)}"
+
     def close(self) -> None:
         """End all that was started, by process id, and remove the home."""
         with self._signals, _handling((signal.SIGINT, *SIGNALS), signal.SIG_IGN):
@@ -132,9 +156,18 @@ class LocalSuperLink:
             if self._process is not None:
                 self._process.wait()  # no zombie
             shutil.rmtree(self.home, ignore_errors=True)
+            if self._guard is not None:
+                self._guard.dismiss()
+
+    @property
+    def ray(self) -> RayHead:
+        """The Ray of its simulations."""
+        if self._ray is None:
+            self._ray = RayHead(_tool("ray"), (free_port(), free_port()), self.home, self._spawn)
+        return self._ray
 
     def _start(self) -> None:
-        begin = time.monotonic()
+        self._deadline = time.monotonic() + START_SECONDS
         self.port = free_port()
         (self.home / "config.toml").write_text(
             f'[superlink]\ndefault = "{CONNECTION}"\n\n'
@@ -144,11 +177,16 @@ class LocalSuperLink:
         command = [_tool("flower-superlink"), "--insecure", "--simulation"]
         command += ["--isolation", "subprocess", "--host", "127.0.0.1", "--port", str(self.port)]
         self._process = self._spawn(command, self.home / "superlink.log")
+        self.ray.ensure(self.cpus)
+
+    def _wait(self) -> None:
+        """Until the SuperLink answers; Ray is waited for by the simulations."""
         while not self._healthy():
-            if self._process.poll() is not None or time.monotonic() - begin > START_SECONDS:
-                raise SuperLinkError(f"the SuperLink did not start: {self._last_words()}")
+            ended = self._process is None or self._process.poll() is not None
+            if ended or time.monotonic() > self._deadline:
+                words = _last_words(self.home / "superlink.log")
+                raise SuperLinkError(f"the SuperLink did not start: {words}")
             time.sleep(0.05)
-        self.seconds = time.monotonic() - begin
 
     def _spawn(self, command: list[str], log: Path) -> subprocess.Popen[bytes]:
         """Start a marked child in a session of its own, out of reach of the terminal's Ctrl-C."""
@@ -166,8 +204,8 @@ class LocalSuperLink:
         env = {**os.environ, **QUIET, **self.family.environment, "FLWR_HOME": str(self.home)}
         env["PATH"] = os.pathsep.join((_bin(), os.environ.get("PATH", os.defpath)))
         env["RAY_TMPDIR"] = str(self.home)
-        for other in ("RAY_ADDRESS", "FLWR_TRACING_ENABLED"):  # would join someone else's cluster
-            env.pop(other, None)
+        env["RAY_ADDRESS"] = self.ray.address
+        env.pop("FLWR_TRACING_ENABLED", None)
         return env
 
     def _healthy(self) -> bool:
@@ -177,10 +215,10 @@ class LocalSuperLink:
         except (URLError, OSError):
             return False
 
-    def _last_words(self) -> str:
-        log = self.home / "superlink.log"
-        lines = log.read_text(errors="replace").split("\n") if log.is_file() else []
-        return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
+
+def _last_words(log: Path) -> str:
+    lines = log.read_text(errors="replace").split("\n") if log.is_file() else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
 
 
 def to_toml(keys: Mapping[str, Scalar]) -> str:

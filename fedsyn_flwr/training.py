@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -63,6 +64,11 @@ def epochs(indices: Tensor, batch_size: int, count: int, g: torch.Generator) -> 
             yield order[piece]
 
 
+def unmeasured(batch: Batch) -> AbstractContextManager[None]:
+    """A step's surroundings where nobody measures it."""
+    return nullcontext()
+
+
 def train_local(
     flat: FlatModel,
     indices: Tensor,
@@ -72,6 +78,8 @@ def train_local(
     *,
     seed: int,
     key: tuple[int | str, ...],
+    around: Callable[[Batch], AbstractContextManager[None]] = unmeasured,
+    after_backward: Callable[[], None] | None = None,
     after_step: Callable[[], None] | None = None,
 ) -> LocalResult:
     """E epochs of SGD on a client's samples.
@@ -90,6 +98,11 @@ def train_local(
         Epochs, batch size and the optimiser's constants.
     seed, key
         The run's seed and what identifies this training, e.g. (round, partition).
+    around : callable, optional
+        Batch → context in which its step is done, to measure it.
+    after_backward : callable, optional
+        Called when ``flat.grad`` holds the loss's gradient, before it is clipped: what it adds
+        belongs to the objective like the loss itself, and the step stays within ``clip-norm``.
     after_step : callable, optional
         Called after every optimiser step.
 
@@ -111,8 +124,10 @@ def train_local(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, *key, "dropout"))  # layers draw from the global generator
         for chosen in epochs(indices, settings.batch_size, settings.local_epochs, order):
-            loss = loss_fn(fetch(chosen))
-            step(flat, optimiser, loss.objective, settings.clip_norm)
+            batch = fetch(chosen)
+            with around(batch):
+                loss = loss_fn(batch)
+                step(flat, optimiser, loss.objective, settings.clip_norm, after_backward)
             if after_step is not None:
                 after_step()
             total += loss.cross_entropy.detach() * len(chosen)
@@ -122,11 +137,17 @@ def train_local(
 
 
 def step(
-    flat: FlatModel, optimiser: torch.optim.Optimizer, objective: Tensor, clip_norm: float
+    flat: FlatModel,
+    optimiser: torch.optim.Optimizer,
+    objective: Tensor,
+    clip_norm: float,
+    after_backward: Callable[[], None] | None = None,
 ) -> None:
     """One update of the flat parameter vector, without waiting for the device."""
     flat.grad.zero_()
     objective.backward()
+    if after_backward is not None:
+        after_backward()
     if clip_norm:
         torch.nn.utils.clip_grad_norm_([flat.trainable], clip_norm)
     optimiser.step()

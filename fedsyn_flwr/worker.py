@@ -40,11 +40,23 @@ class Worker:
         self.partitions = [torch.from_numpy(part) for part in parts]
         self.flat = flat_model(settings, self.data.shape, self.device)
         self.augmented = assembly.augments(settings)
+        self.spares: list[FlatModel] = []
 
     def fetch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """A training batch, augmented where the run says so."""
         x, y = self.data.x(indices), self.data.y(indices)
         return Batch(augment(x, generator) if self.augmented else x, y)
+
+    def spare(self, slot: int) -> FlatModel:
+        """Another network like the resident one, for frozen copies: in eval mode, no gradients.
+
+        Built when first asked for and kept, so that frozen models cost a copy per round.
+        """
+        while len(self.spares) <= slot:
+            spare = flat_model(self.settings, self.data.shape, self.device)
+            spare.module.eval().requires_grad_(False)
+            self.spares.append(spare)
+        return self.spares[slot]
 
     def state(self, run: str) -> NodeState:
         """This node's store for a run."""
@@ -61,10 +73,13 @@ def resident(settings: config.Config, images: Any, device: torch.device) -> Resi
 
 
 def flat_model(
-    settings: config.Config, shape: tuple[int, int, int], device: torch.device
+    settings: config.Config,
+    shape: tuple[int, int, int],
+    device: torch.device,
+    purpose: str = "model",
 ) -> FlatModel:
-    """The run's initial model as flat vectors on the device."""
-    module = assembly.network(settings, shape).to(device)
+    """The run's initial model as flat vectors on the device, or one for another purpose."""
+    module = assembly.network(settings, shape, purpose).to(device)
     return FlatModel(module, channels_last=settings.train.channels_last)
 
 

@@ -11,55 +11,25 @@ from collections.abc import Callable, Iterable
 from functools import cached_property, partial
 from typing import Any
 
-import numpy as np
 from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
+from fedsyn_flwr import cost, server_optim
+from fedsyn_flwr.averaging import RunningAverage
 from fedsyn_flwr.checkpoint import Checkpoint
 from fedsyn_flwr.config import Config
+from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.evaluation import Evaluator
 from fedsyn_flwr.exchange import Reply, Roster, exchange, wait_for_clients
-from fedsyn_flwr.flat import KINDS, FlatModel, Vectors
-from fedsyn_flwr.payload import Group, Groups, from_parameters, nbytes, to_parameters
+from fedsyn_flwr.flat import FlatModel, Vectors
+from fedsyn_flwr.payload import Group, Groups, from_parameters, is_finite, nbytes, to_parameters
 from fedsyn_flwr.rng import numpy_generator
+from fedsyn_flwr.tally import Tally
 
 Metrics = dict[str, Scalar]
 Progress = Callable[[str, int, int], None]
-
-
-class RunningAverage:
-    """Σ p_k w_k / Σ p_k of model vectors, one at a time.
-
-    Sums are float64, so that the average of one model is that model bit for bit; the result has
-    the vectors' own types. Counters are not averaged but taken as the maximum.
-    """
-
-    def __init__(self) -> None:
-        self.weight = 0.0
-        self.sums: Vectors = {}
-
-    def add(self, vectors: Vectors, weight: float) -> None:
-        """Add a model with weight p_k > 0."""
-        if not self.sums:
-            self.sums = {
-                "trainable": np.zeros(vectors["trainable"].shape, np.float64),
-                "buffers": np.zeros(vectors["buffers"].shape, np.float64),
-                "counters": vectors["counters"].copy(),
-            }
-        for kind in ("trainable", "buffers"):
-            self.sums[kind] += weight * vectors[kind].astype(np.float64)
-        np.maximum(self.sums["counters"], vectors["counters"], out=self.sums["counters"])
-        self.weight += weight
-
-    def mean(self) -> Vectors:
-        """The average, float32 and int64."""
-        mean: Vectors = {
-            kind: (self.sums[kind] / self.weight).astype(np.float32)
-            for kind in ("trainable", "buffers")
-        }
-        return {**mean, "counters": self.sums["counters"]}
 
 
 class FedStrategy(Strategy):
@@ -75,7 +45,14 @@ class FedStrategy(Strategy):
         The test set.
     run : str
         Identifies the run's state on the nodes.
+
+    Attributes
+    ----------
+    server_optimizer : str
+        The server optimiser that the method is named after; empty where the key decides.
     """
+
+    server_optimizer = ""
 
     def __init__(self, config: Config, flat: FlatModel, evaluator: Evaluator, run: str) -> None:
         self.config = config
@@ -89,8 +66,11 @@ class FedStrategy(Strategy):
         self.roster: Roster = {}
         self.settled = 0
         self.pool_version = 0
+        self.optimizer = server_optim.chosen(config.server, self.server_optimizer)
+        self.moments: Group = {}
         self.attempt = 0
         self.metrics: Metrics = {}
+        self.costs = Tally(*cost.PREFIXES)
         self.reasons: list[str] = []
         self.progress: Progress = lambda phase, done, total: None
         self.clear()
@@ -110,8 +90,11 @@ class FedStrategy(Strategy):
     def fold(self, reply: Reply) -> None:
         """Take one trained model into the round's average; replies come in partition order."""
         result, groups = self.accept(reply)
-        if result is None:
-            return
+        if result is not None:
+            self.absorb(result, groups)
+
+    def absorb(self, result: FitRes, groups: Groups) -> None:
+        """Add a sound reply to the round's sums."""
         weight = self.weight_of(result)
         if weight > 0:
             self.average.add(groups["model"], weight)
@@ -119,6 +102,8 @@ class FedStrategy(Strategy):
 
     def finalise(self, server_round: int) -> tuple[Parameters | None, Metrics]:
         """The round's new model; None, and the old one stays, when nothing was trained."""
+        self.metrics |= self.costs.means()
+        self.metrics |= {f"memory/server_{k}": v for k, v in cost.peak_memory().items()}
         if self.average.weight == 0:
             return None, self.metrics
         self.model = self.refine(self.server_step(self.average.mean()), server_round)
@@ -128,19 +113,29 @@ class FedStrategy(Strategy):
         return self.parameters, self.metrics
 
     def server_step(self, mean: Vectors) -> Vectors:
-        """What becomes of the average: the new model itself."""
-        return mean
+        """What becomes of the average: the server optimiser's step from w_t towards it.
+
+        Only the trainable parameters take it; running statistics and counters are the average's.
+        """
+        if self.optimizer is None:
+            return mean
+        w, self.moments = self.optimizer.step(
+            self.model["trainable"], mean["trainable"], self.moments
+        )
+        return {**mean, "trainable": w}
 
     def refine(self, model: Vectors, server_round: int) -> Vectors:
         """The server's own work on the new model."""
         return model
 
     def state(self) -> tuple[Group, dict[str, Any]]:
-        """The method's own state on the server, for checkpoints: arrays and JSON values."""
-        return {}, {}
+        """What the server keeps besides the model, for checkpoints: arrays and JSON values."""
+        return {f"moment-{name}": array for name, array in self.moments.items()}, {}
 
     def restore(self, arrays: Group, scalars: dict[str, Any]) -> None:
         """Take back what `state` gave."""
+        prefix = "moment-"
+        self.moments = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
 
     # ---- Flower's interface
 
@@ -165,6 +160,7 @@ class FedStrategy(Strategy):
             self.adopt(parameters)
         if self.attempt == 0:
             self.metrics = {"bytes/down": 0, "bytes/up": 0, "clients/failed": 0}
+            self.costs = Tally(*cost.PREFIXES)
             self.before_fit(server_round)
         self.clear()
         return self.messages(self.sample(server_round), "train", server_round)
@@ -285,10 +281,16 @@ class FedStrategy(Strategy):
         if reply.result is None:
             self.fail(reply.partition, reply.reason)
             return None, {}
-        groups = from_parameters(reply.result.parameters, self.flat.layout)
-        if "model" in groups and not is_finite(groups["model"]):
-            self.reject(reply.partition, "its model has NaN or infinite values")
+        try:
+            groups = from_parameters(reply.result.parameters, self.flat.layout)
+        except UserError as error:
+            self.reject(reply.partition, str(error))
             return None, {}
+        for name, group in groups.items():
+            if not is_finite(group):
+                self.reject(reply.partition, f"its {name} has NaN or infinite values")
+                return None, {}
+        self.costs.add(reply.result.metrics)
         return reply.result, groups
 
     def fail(self, partition: int, reason: str) -> None:
@@ -318,8 +320,3 @@ class FedStrategy(Strategy):
     def image_shape(self) -> tuple[int, int, int]:
         """(C, H, W) of the run's images."""
         return self.evaluator.data.shape
-
-
-def is_finite(group: Group) -> bool:
-    """Whether every float of a model is a number."""
-    return all(np.isfinite(group[kind]).all() for kind in KINDS)

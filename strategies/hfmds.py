@@ -5,7 +5,9 @@ from typing import Any
 from fedsyn_flwr.data import get_spec
 from fedsyn_flwr.exchange import Reply
 from fedsyn_flwr.payload import Group, Groups
+from fedsyn_flwr.rng import numpy_generator
 from fedsyn_flwr.synthesis.pool import Pool, problem_with
+from fedsyn_flwr.tally import Tally
 from strategies.fedavg import FedAvg
 
 
@@ -23,23 +25,22 @@ class HFMDS(FedAvg):
         super().before_fit(server_round)
         if server_round % self.params.synthesis_every:
             return
-        parts, psnrs = [], []
+        parts, measured = [], Tally("privacy/", "synthesis/")
         for reply in self.ask_all("synthesis", server_round):
             result, groups = self.accept(reply)
-            if result is None or not self.is_sound(reply, groups["synthetic"]):
-                continue
-            parts.append(groups["synthetic"])
-            if "psnr" in result.metrics:
-                psnrs.append(float(result.metrics["psnr"]))
+            part = groups.get("synthetic", {})
+            if result is not None and self.is_sound(reply, part):
+                parts.append(part)
+                measured.add(result.metrics, len(part["labels"]))
         self.replace_pool(parts, server_round)
-        if psnrs:
-            self.metrics["synthesis/psnr"] = sum(psnrs) / len(psnrs)
+        self.metrics |= measured.means()
 
     def is_sound(self, reply: Reply, part: Group) -> bool:
         """Whether a contribution may be pooled; if not, it is counted with its client."""
         limit = self.params.synthesis_per_client
         classes = get_spec(self.config.data.dataset).num_classes
-        problem = problem_with(part, self.image_shape, classes, limit)
+        dtype = self.params.synthetic_dtype
+        problem = problem_with(part, self.image_shape, classes, limit, dtype)
         if problem is None:
             return True
         self.reject(reply.partition, f"its synthetic images were refused: {problem}")
@@ -50,6 +51,8 @@ class HFMDS(FedAvg):
         pool = Pool.merge(parts)
         if pool is None:
             return
+        generator = numpy_generator(self.federation.seed, server_round, "pool-max")
+        pool = pool.limited(self.params.pool_max, generator)
         self.pool, self.pool_version = pool.arrays(), server_round
         self.holders: set[int] = set()
         self.metrics["synthesis/pool_size"] = len(pool.labels)

@@ -10,67 +10,22 @@ import time
 from pathlib import Path
 
 import pytest
+from fake_app.command import command
 from fake_app.install import install
+from fake_app.writing import write_round, write_status
 
-from fedsyn_flwr import cli, preflight, runner
 from fedsyn_flwr.config import APP_DIR
 from fedsyn_flwr.processes import Family
+from fedsyn_flwr.runner import claimed
 
 FAKE_APP = Path(__file__).parent / "fake_app"
 ENV = {**os.environ, "PYTHONPATH": str(APP_DIR)}
 
 
-class FakeSuperLink:
-    """Starts `fake_app/job.py` where a LocalSuperLink would start `flwr run`."""
-
-    def __init__(self) -> None:
-        self.jobs: list[subprocess.Popen[bytes]] = []
-        self.looks = 0
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.close()
-
-    def run(self, app_dir, run_config, federation, log):
-        log.parent.mkdir(parents=True, exist_ok=True)
-        self.kind = str(run_config["run-name"]).split("-")[0]
-        command = [sys.executable, str(FAKE_APP / "job.py"), str(log.parent), self.kind]
-        with log.open("wb") as out:
-            self.jobs.append(subprocess.Popen(command, stdout=out, stderr=out))
-        return self.jobs[-1]
-
-    def simulations(self):
-        self.looks += 1
-        return [1] if self.looks == 2 or (self.looks > 2 and self.kind != "vanish") else []
-
-    def close(self):
-        for job in self.jobs:
-            job.kill()
-            job.wait()
-
-
 @pytest.fixture
 def fedsyn(tmp_path, monkeypatch, capsys):
     """Call the command; returns exit code, lines on stdout, lines on stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FEDSYN_RESULTS_DIR", raising=False)
-    monkeypatch.setattr(preflight, "check", lambda config, num_clients: None)
-    monkeypatch.setattr(runner, "LocalSuperLink", FakeSuperLink)
-    monkeypatch.setattr("fedsyn_flwr.superlink.LocalSuperLink", FakeSuperLink)
-    monkeypatch.setattr(runner, "POLL_SECONDS", 0.02)
-    monkeypatch.setattr(runner, "WATCH_SECONDS", 0.05)
-    monkeypatch.setattr(runner, "GRACE_SECONDS", 0.3)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["fedsyn", *arguments])
-        with pytest.raises(SystemExit) as exit_:
-            cli.main()
-        out, err = capsys.readouterr()
-        return exit_.value.code or 0, out.splitlines(), err.splitlines()
-
-    return call
+    return command(tmp_path, monkeypatch, capsys)
 
 
 def status(folder):
@@ -110,6 +65,7 @@ def test_a_run_that_lingers_after_its_last_word_is_completed(fedsyn):
         ("fail", 1, "round 2: 1 of 10 clients succeeded, 5 are needed"),
         ("mute", 1, "flwr run ended before the run did, without a word"),
         ("refuse", 0, "RuntimeError: no server started"),
+        ("rayless", 0, "Ray ended: no port is free"),
         ("vanish", 1, "the simulation's process was killed (out of memory?)"),
     ],
 )
@@ -162,8 +118,71 @@ def test_results_are_not_overwritten(fedsyn, tmp_path):
     code, _, err = fedsyn("run", "digits-fedavg", "--name", "ok")
     folder = tmp_path / "results" / "ok"
     assert code == 2
-    assert err == [f"error: {folder} already holds a run: choose another --name or remove it"]
+    assert err == [
+        f"error: {folder} already holds a run: choose another --name, remove it, "
+        "or go on with it by --resume"
+    ]
     assert (folder / "metrics.jsonl").read_bytes() == before
+
+
+def broken_off(folder, told="running"):
+    """A run killed after its first round, or one that told its own end."""
+    write_round(folder, 1, seconds=9.5)
+    write_status(folder, told, 1, "" if told == "running" else "an old reason")
+    (folder / "flwr.log").write_text("ValueError: an old error\n")
+    return folder
+
+
+@pytest.mark.parametrize("told", ["running", "failed", "stopped"])
+def test_resume_goes_on_after_the_rounds_there_are(fedsyn, tmp_path, told):
+    folder = broken_off(tmp_path / "results" / "ok", told)
+    code, out, err = fedsyn("run", "digits-fedavg", "--name", "ok", "--resume")
+    assert (code, err) == (0, [])
+    assert [line.split()[0] for line in out[3:5]] == ["round", "2/20"]
+    assert out[5] == "completed: final accuracy 0.7500, best 0.7500 (round 2)"
+    assert out[6].startswith("2 rounds in 11.0 s")
+    assert status(folder) == {"status": "completed", "rounds": 2, "reason": ""}
+
+
+@pytest.mark.parametrize(
+    ("told", "left"),
+    [
+        ("running", {"status": "failed", "rounds": 1, "reason": "checkpoint c is damaged: remove"}),
+        ("failed", {"status": "failed", "rounds": 1, "reason": "an old reason"}),
+    ],
+)
+def test_a_run_that_cannot_be_resumed_is_not_completed(fedsyn, tmp_path, told, left):
+    folder = broken_off(tmp_path / "results" / "damaged", told)
+    code, _, err = fedsyn("run", "digits-fedavg", "--name", "damaged", "--resume")
+    assert (code, err[0]) == (1, "failed after 1 rounds: checkpoint c is damaged: remove")
+    assert err[1:] == [f"log in {folder}/flwr.log"]
+    assert status(folder) == left
+
+
+def test_what_cannot_be_resumed(fedsyn, tmp_path):
+    def complaint(*arguments):
+        code, out, err = fedsyn("run", "digits-fedavg", "--resume", *arguments)
+        assert (code, out, len(err)) == (2, [], 1)
+        return err[0].removeprefix("error: ")
+
+    results = tmp_path / "results"
+    assert complaint() == "--resume needs --name: the run that is to go on"
+    assert complaint("--name", "x").startswith(f"nothing to resume: {results}/x holds no run")
+    assert not results.exists()
+    fedsyn("run", "digits-fedavg", "--name", "ok")
+    assert complaint("--name", "ok") == f"ok is already completed: results in {results}/ok"
+    write_status(results / "ok", "failed", 1, "why")
+    (results / "ok" / "config.json").write_text('{"config": {"strategy": "fedavg", "seed": 4}}')
+    message = f"{results}/ok holds a run with other settings: "
+    assert complaint("--name", "ok", "--seed", "5").startswith(message)
+    assert "seed = 4 there, 5 here" in complaint("--name", "ok", "--seed", "5")
+
+
+def test_a_run_has_one_writer(fedsyn, tmp_path):
+    with claimed(tmp_path / "results" / "ok"):
+        code, _, err = fedsyn("run", "digits-fedavg", "--name", "ok")
+    assert code == 2
+    assert err == [f"error: {tmp_path}/results/ok is being written by another fedsyn: wait for it"]
 
 
 def test_demo_compares_two_methods(fedsyn, tmp_path):

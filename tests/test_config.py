@@ -34,6 +34,7 @@ def test_every_conf_parses_and_says_what_it_is(path: Path) -> None:
 def test_the_conf_files_that_are_promised_are_there() -> None:
     names = {p.stem for p in CONFS}
     assert {"digits-hfmds", "digits-fedavg"} <= names
+    assert {f"digits-{m}" for m in registry.METHODS} - {"digits-fmds"} <= names
     assert {f"mnist-small-{m}" for m in ("fedavg", "fmds", "hfmds")} <= names
     for d, splits in (("cifar10", "2classes"), ("cifar100", "10classes")):
         assert {f"{d}-{s}-hfmds" for s in ("dir0.01", "dir0.05", splits)} <= names
@@ -51,6 +52,7 @@ def test_every_key_has_a_class_and_every_field_a_key() -> None:
         config.ModelConfig,
         config.FederationConfig,
         config.TrainConfig,
+        config.ServerOptimizerConfig,
         config.OutputConfig,
         *registry.param_classes(),
     )
@@ -79,6 +81,10 @@ def test_every_key_has_a_comment_or_a_telling_name() -> None:
         ("fraction-fit", 1.2, "must be less than or equal to 1"),
         ("hfmds-alpha", 2, "hfmds-alpha = 2"),
         ("synthesis-loss", "mse", "allowed are 'ce', 'ce+fm' or 'ce+hfm'"),
+        ("fedprox-mu", -1, "fedprox-mu = -1: must be greater than or equal to 0"),
+        ("moon-temperature", 0, "moon-temperature = 0: must be greater than 0"),
+        ("server-optimizer", "sgd", "allowed are 'none', 'avgm', 'adagrad', 'adam' or 'yogi'"),
+        ("server-beta2", 1, "server-beta2 = 1: must be less than 1"),
         ("device", "tpu", "device = 'tpu'"),
         ("channels-last", "maybe", "channels-last = 'maybe'"),
         ("strategy", "x", "strategy = 'x': allowed are fedavg, "),

@@ -166,7 +166,7 @@ def test_pool_is_sent_once_per_version_and_counted(tmp_path: Path) -> None:
         assert down[t] - 2 * plain == pytest.approx(3 * size, abs=3 * 600)
     assert down[2] == down[4] == plain
     assert lines[1]["synthesis/pool_size"] == len(pool["labels"])
-    assert lines[1]["synthesis/psnr"] > 0
+    assert lines[1]["privacy/psnr_mean"] > 0
 
 
 def test_a_client_that_missed_the_broadcast_gets_it_later(tmp_path: Path) -> None:

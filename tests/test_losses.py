@@ -169,9 +169,9 @@ def test_inversion_lowers_the_loss_and_leaves_the_model_alone() -> None:
     before = {k: v.clone() for k, v in model.state_dict().items()}
     model.train()
     long = inversion.InversionSettings(60, 0.1, 1.0, 0.5, 0.0, 0.0, "l1", "vector")
-    _, last = inversion.invert(model, x, y, protos, long, torch.Generator().manual_seed(3))
+    last = inversion.invert(model, x, y, protos, long, torch.Generator().manual_seed(3)).loss
     short = inversion.InversionSettings(1, 0.1, 1.0, 0.5, 0.0, 0.0, "l1", "vector")
-    _, first = inversion.invert(model, x, y, protos, short, torch.Generator().manual_seed(3))
+    first = inversion.invert(model, x, y, protos, short, torch.Generator().manual_seed(3)).loss
     assert (last < first).all()
     assert model.training
     assert all(p.requires_grad and p.grad is None for p in model.parameters())
@@ -182,9 +182,11 @@ def test_images_of_a_batch_do_not_influence_each_other() -> None:
     model, x, y, protos = problem()
     model.double()
     s = inversion.InversionSettings(20, 0.1, 1.0, 0.5, 0.0, 0.0, "l1", "vector")
-    run = lambda real: inversion.invert(  # noqa: E731
-        model, real.double(), y, protos.double(), s, torch.Generator().manual_seed(3)
-    )[0]
+
+    def run(real: torch.Tensor) -> torch.Tensor:
+        g = torch.Generator().manual_seed(3)
+        return inversion.invert(model, real.double(), y, protos.double(), s, g).images
+
     other = torch.cat([x[:1] + 1, x[1:]])
     torch.testing.assert_close(run(other)[1:], run(x)[1:])
     assert not torch.allclose(run(other)[0], run(x)[0])
@@ -192,7 +194,7 @@ def test_images_of_a_batch_do_not_influence_each_other() -> None:
 
 def test_map_level_uses_the_last_convolution() -> None:
     model, x, *_ = problem()
-    extract, head = inversion.split(model.eval(), "map", x)
+    extract, head = inversion.split(model.eval(), "map")
     z = extract(x)
     assert z.shape == (6, model.forward_map(x)[0].numel())
     torch.testing.assert_close(head(z), model(x))
@@ -201,3 +203,87 @@ def test_map_level_uses_the_last_convolution() -> None:
 def test_bad_normaliser_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         losses.feature_matching(torch.ones(1, 2), torch.ones(1, 2), "l2")
+
+
+# ---- the baselines' terms
+
+
+def numpy_contrastive(z: np.ndarray, a: np.ndarray, b: np.ndarray, t: float) -> np.ndarray:
+    def cos(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return (x * y).sum(1) / np.linalg.norm(x, axis=1) / np.linalg.norm(y, axis=1)
+
+    near, far = np.exp(cos(z, a) / t), np.exp(cos(z, b) / t)
+    return -np.log(near / (near + far))
+
+
+def numpy_mmd(a: np.ndarray, b: np.ndarray) -> float:
+    rows = np.concatenate([a, b])
+    d = np.array([[((x - y) ** 2).sum() for y in rows] for x in rows])
+    mean = d.sum() / (len(rows) * (len(rows) - 1))
+    k = sum(np.exp(-d / (mean * 2.0**i)) for i in range(-2, 3))
+    n = len(a)
+    return float(k[:n, :n].mean() + k[n:, n:].mean() - 2 * k[:n, n:].mean())
+
+
+def test_proximal_gradient_is_that_of_the_squared_norm() -> None:
+    w, anchor = torch.randn(5, dtype=torch.float64, requires_grad=True), torch.randn(5)
+    (0.3 / 2 * (w - anchor).norm() ** 2).backward()
+    torch.testing.assert_close(losses.proximal_gradient(w.detach(), anchor, 0.3), w.grad)
+
+
+def test_contrastive_equals_numpy() -> None:
+    z, a, b = (torch.randn(6, 5, dtype=torch.float64) for _ in range(3))
+    expected = numpy_contrastive(z.numpy(), a.numpy(), b.numpy(), 0.5)
+    torch.testing.assert_close(losses.contrastive(z, a, b, 0.5), torch.from_numpy(expected))
+
+
+def test_contrastive_by_hand() -> None:
+    z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
+    same, opposite = torch.tensor([[2.0, 0.0]] * 3), torch.tensor([[-3.0, 0.0]] * 3)
+    loss = losses.contrastive(z, same, opposite, 0.5)
+    # similarities 1 and -1; a vector of zeros has 0 with both
+    by_hand = math.log(1 + math.exp(-4))
+    torch.testing.assert_close(loss, torch.tensor([by_hand, by_hand, math.log(2)]))
+    torch.testing.assert_close(losses.contrastive(z, opposite, same, 0.5)[0], loss[0] + 4)
+
+
+def test_contrastive_has_a_finite_gradient_at_zero_features() -> None:
+    z = torch.zeros(2, 3, requires_grad=True)
+    losses.contrastive(z, torch.randn(2, 3), torch.zeros(2, 3), 0.5).sum().backward()
+    assert torch.isfinite(z.grad).all()
+
+
+@pytest.mark.parametrize("sizes", [(6, 6), (4, 7), (1, 1)])
+def test_mmd_equals_numpy(sizes: tuple[int, int]) -> None:
+    a, b = (torch.randn(n, 5, dtype=torch.float64) + i for i, n in enumerate(sizes))
+    assert losses.mmd(a, b).item() == pytest.approx(numpy_mmd(a.numpy(), b.numpy()), abs=1e-10)
+
+
+def test_mmd_by_hand() -> None:
+    """One point each: the only distance is the bandwidth, so k = Σ exp(-2^-i)."""
+    a, b = torch.tensor([[0.0]]), torch.tensor([[3.0]])
+    by_hand = 2 * (5 - sum(math.exp(-(2.0**i)) for i in range(-2, 3)))
+    assert losses.mmd(a, b).item() == pytest.approx(by_hand, abs=1e-5)
+
+
+def test_mmd_takes_the_bandwidth_as_constant() -> None:
+    """With a bandwidth that moved along, one point each would have no gradient at all."""
+    a = torch.tensor([[0.0]], requires_grad=True)
+    losses.mmd(a, torch.tensor([[3.0]])).backward()
+    # d/da of -2·Σ exp(-(a-3)²/(9·2^i)) at 0
+    by_hand = -2 * sum(math.exp(-1 / 2.0**i) * 6 / (9 * 2.0**i) for i in range(-2, 3))
+    assert a.grad.item() == pytest.approx(by_hand, abs=1e-5)
+
+
+@pytest.mark.parametrize("value", [0.0, 1000.1])
+def test_mmd_of_one_repeated_point_is_zero(value: float) -> None:
+    a = torch.full((5, 8), value, requires_grad=True)
+    loss = losses.mmd(a, torch.full((5, 8), value))
+    loss.backward()
+    assert loss.item() == 0.0
+    assert torch.equal(a.grad, torch.zeros_like(a))
+
+
+def test_mmd_keeps_its_digits_far_from_the_origin() -> None:
+    a, b = torch.randn(6, 4), torch.randn(6, 4) + 0.5
+    assert losses.mmd(a + 1000, b + 1000).item() == pytest.approx(losses.mmd(a, b).item(), abs=1e-3)

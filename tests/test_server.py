@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import digest
 from fedsyn_flwr.payload import from_parameters, to_parameters
+from fedsyn_flwr.registry import METHODS
 
 QUICK: dict[str, Any] = {
     "strategy": "fedavg",
@@ -156,7 +157,7 @@ def test_bad_images_are_refused_and_the_rest_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("norm", ["bn", "gn"])
-@pytest.mark.parametrize("strategy", ["fedavg", "hfmds"])
+@pytest.mark.parametrize("strategy", METHODS)
 def test_clients_of_0_1_2_and_one_more_than_a_batch(
     tmp_path: Path, strategy: str, norm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedsyn_flwr.models.base import SplitModel
+
 Norm = Literal["bn", "gn", "none"]
 NORMS: tuple[str, ...] = get_args(Norm)
 
@@ -87,3 +89,15 @@ def linear_block(d_in: int, d_out: int, norm: Norm = "none") -> list[nn.Module]:
 def global_pool() -> nn.Sequential:
     """Mean over the map: (B,c,h,w) → (B,c). Leaves a 1x1 map's values as they are."""
     return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def with_projection(model: SplitModel, dim: int) -> SplitModel:
+    """The model with MOON's projection head (arXiv 2103.16257, section 3.3).
+
+    Two layers d → d → ``dim`` end the neck, so z is the projection and a single linear layer
+    classifies it. The head is part of the model: it is trained, sent and averaged with the rest.
+    """
+    d, classes = model.feature_dim, model.num_classes
+    neck = nn.Sequential(model.neck, *linear_block(d, d), nn.Linear(d, dim))
+    head = nn.Linear(dim, classes)
+    return SplitModel(model.trunk, neck, head, feature_dim=dim, num_classes=classes)

@@ -10,7 +10,7 @@ import torch
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.models.base import SplitModel
 from fedsyn_flwr.models.cnn import LeNet, PooledCnn, SmallCnn
-from fedsyn_flwr.models.layers import NORMS, Norm
+from fedsyn_flwr.models.layers import NORMS, Norm, with_projection
 from fedsyn_flwr.models.mlp import Mlp
 from fedsyn_flwr.models.resnet import ResNet18
 from fedsyn_flwr.models.vgg import Vgg8
@@ -58,6 +58,7 @@ def build_model(
     num_classes: int,
     norm: str = "gn",
     width: float = 1.0,
+    projection_dim: int = 0,
     seed: int,
 ) -> SplitModel:
     """Build a freshly initialised model on the CPU.
@@ -74,6 +75,8 @@ def build_model(
         Normalisation after every convolution (in an mlp: after every hidden layer).
     width : float
         Multiplies every layer's channels, above 0; 1 is the model of the literature.
+    projection_dim : int
+        Above 0: MOON's projection head of that size, see :func:`with_projection`.
     seed : int
         The same seed gives the same bits. Torch's own generators are left as they were.
 
@@ -88,7 +91,8 @@ def build_model(
     # first values come from one CPU generator, borrowed and then put back.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)
-        return spec.builder(in_shape, num_classes, cast(Norm, norm), width)
+        model = spec.builder(in_shape, num_classes, cast(Norm, norm), width)
+        return with_projection(model, projection_dim) if projection_dim else model
 
 
 def _checked_spec(name: str, in_shape: tuple[int, int, int]) -> ModelSpec:

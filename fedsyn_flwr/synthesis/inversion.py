@@ -6,13 +6,14 @@ tensor; their losses are summed, so the images do not influence each other.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedsyn_flwr import losses
+from fedsyn_flwr.cost import Meter
 from fedsyn_flwr.models import SplitModel
 
 Extractor = Callable[[Tensor], Tensor]
@@ -24,6 +25,9 @@ class InversionSettings:
 
     ``fm_weight`` is w_FM ≥ 0 (0 leaves L_C alone), ``mu`` the hardness (0 is FMDS, negative is
     easier than real), ``tv`` and ``l2`` are image priors the paper does not use (0).
+    ``patience`` > 0 ends it after so many steps in which the total loss did not fall below
+    (1 - ``tolerance``) times its lowest; ``batch`` > 0 sends so many images at a time through
+    the model, for want of memory.
     """
 
     steps: int
@@ -34,25 +38,44 @@ class InversionSettings:
     l2: float
     normaliser: Literal["l1", "softmax"]
     level: Literal["vector", "map"]
+    patience: int = 0
+    tolerance: float = 1e-3
+    batch: int = 0
 
 
-class _Flat(nn.Module):
-    """The head seen from a flattened feature map."""
+class Inversion(NamedTuple):
+    """x̂ (B, C, H, W), the last loss of each image (B,), and the number of steps done."""
 
-    def __init__(self, model: SplitModel, shape: torch.Size) -> None:
+    images: Tensor
+    loss: Tensor
+    steps: int
+
+
+class _MapHead(nn.Module):
+    """The head seen from a flattened feature map; `extract` tells it the map's shape."""
+
+    def __init__(self, model: SplitModel) -> None:
         super().__init__()
-        self.model, self.shape = model, shape
+        self.model, self.shape = model, torch.Size()
+
+    def extract(self, x: Tensor) -> Tensor:
+        feature_map = self.model.forward_map(x)
+        self.shape = feature_map.shape[1:]
+        return feature_map.flatten(1)
 
     def forward(self, z: Tensor) -> Tensor:
         return self.model.classifier(self.model.neck(z.view(-1, *self.shape)))
 
 
-def split(model: SplitModel, level: str, x: Tensor) -> tuple[Extractor, nn.Module]:
-    """The model as (f_e, f_d) at a feature level: f_e(x) has shape (B, d), f_d(z) (B, C)."""
+def split(model: SplitModel, level: str) -> tuple[Extractor, nn.Module]:
+    """The model as (f_e, f_d) at a feature level: f_e(x) has shape (B, d), f_d(z) (B, C).
+
+    f_d of the map level takes what f_e returned, so f_e comes first.
+    """
     if level == "vector":
         return model.forward_features, model.classifier
-    shape = model.forward_map(x[:1]).shape[1:]
-    return lambda images: model.forward_map(images).flatten(1), _Flat(model, shape)
+    head = _MapHead(model)
+    return head.extract, head
 
 
 def target_features(
@@ -72,7 +95,7 @@ def target_features(
     Tensor
         ReLU(g_{z_h}) ⊙ z_h, shape (B, d).
     """
-    extract, classifier = split(model, settings.level, x)
+    extract, classifier = split(model, settings.level)
     with torch.no_grad():
         z = losses.hard_features(extract(x), prototypes, settings.mu)
     return losses.masked_features(losses.class_score_gradient(classifier, z, y), z).detach()
@@ -82,7 +105,7 @@ def inversion_loss(
     model: SplitModel, x: Tensor, y: Tensor, target: Tensor | None, settings: InversionSettings
 ) -> Tensor:
     """L = L_C + w_FM·L_(H)FM (+ priors) of each synthetic image (eq. 12), shape (B,)."""
-    extract, classifier = split(model, settings.level, x)
+    extract, classifier = split(model, settings.level)
     z = extract(x)
     loss = F.cross_entropy(classifier(z), y, reduction="none")
     if target is not None:
@@ -104,7 +127,8 @@ def invert(
     prototypes: Tensor,
     settings: InversionSettings,
     generator: torch.Generator,
-) -> tuple[Tensor, Tensor]:
+    meter: Meter | None = None,
+) -> Inversion:
     """Synthesise one image per real image.
 
     Parameters
@@ -117,24 +141,103 @@ def invert(
         z̄_y of each image's class at the settings' feature level, (B, d); unused when μ = 0.
     generator : torch.Generator
         Source of the initial x̂ ~ N(0, I); a CPU generator.
+    meter : Meter, optional
+        Counts the operations.
 
     Returns
     -------
-    tuple
-        x̂, shape of ``x``, and the last loss of each image, shape (B,).
+    Inversion
+        Up to rounding it does not depend on ``settings.batch``: there is one noise and one
+        optimiser for all images.
     """
+    meter = meter or Meter("synthesis")
     noise = torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
     synthetic = noise.contiguous(memory_format=_format(x)).requires_grad_()
     with _frozen(model):
-        needs_target = settings.fm_weight > 0
-        target = target_features(model, x, y, prototypes, settings) if needs_target else None
+        targets = _targets(model, x, y, prototypes, settings, meter)
         optimiser = torch.optim.Adam([synthetic], lr=settings.lr)
+        plateau, steps = Plateau(settings.patience, settings.tolerance), 0
         loss = torch.zeros(len(y), device=x.device)
-        for _ in range(settings.steps):
-            loss = inversion_loss(model, synthetic, y, target, settings)
-            (synthetic.grad,) = torch.autograd.grad(loss.sum(), synthetic)
+        while steps < settings.steps and not plateau.reached:
+            loss, synthetic.grad = _gradient(model, synthetic, y, targets, settings, meter)
             optimiser.step()
-    return synthetic.detach(), loss.detach()
+            plateau.watch(loss)
+            steps += 1
+    return Inversion(synthetic.detach(), loss, steps)
+
+
+class Plateau:
+    """Whether a total loss ≥ 0 has stopped falling.
+
+    Parameters
+    ----------
+    patience : int
+        Steps to wait for a new lowest loss; 0 = for ever, without ever looking at the loss, which
+        on CUDA would wait for the device.
+    tolerance : float
+        By which share of itself the lowest loss must fall to count, in [0, 1).
+    """
+
+    def __init__(self, patience: int, tolerance: float) -> None:
+        self.patience, self.tolerance = patience, tolerance
+        self.lowest, self.waited = float("inf"), 0
+
+    @property
+    def reached(self) -> bool:
+        """Whether patience is at its end."""
+        return bool(self.patience) and self.waited >= self.patience
+
+    def watch(self, losses: Tensor) -> None:
+        """Take the next step's losses, shape (B,)."""
+        if not self.patience:
+            return
+        total = float(losses.sum())
+        falls = total < self.lowest * (1 - self.tolerance)
+        self.lowest, self.waited = (total, 0) if falls else (self.lowest, self.waited + 1)
+
+
+def _pieces(n: int, batch: int) -> list[slice]:
+    size = batch or max(n, 1)
+    return [slice(start, start + size) for start in range(0, n, size)]
+
+
+def _targets(
+    model: SplitModel,
+    x: Tensor,
+    y: Tensor,
+    prototypes: Tensor,
+    settings: InversionSettings,
+    meter: Meter,
+) -> Tensor | None:
+    """`target_features` of all images, piece by piece; None where nothing is matched."""
+    if not settings.fm_weight:
+        return None
+    targets = []
+    for s in _pieces(len(y), settings.batch):
+        with meter.counted("target", *x[s].shape):
+            targets.append(target_features(model, x[s], y[s], prototypes[s], settings))
+    return torch.cat(targets)
+
+
+def _gradient(
+    model: SplitModel,
+    synthetic: Tensor,
+    y: Tensor,
+    targets: Tensor | None,
+    settings: InversionSettings,
+    meter: Meter,
+) -> tuple[Tensor, Tensor]:
+    """Each image's loss (B,) and the gradient (B, C, H, W), piece by piece."""
+    found: list[Tensor] = []
+    gradients: list[Tensor] = []
+    for s in _pieces(len(y), settings.batch):
+        piece = synthetic.detach()[s].requires_grad_()
+        target = None if targets is None else targets[s]
+        with meter.counted("step", *piece.shape):
+            loss = inversion_loss(model, piece, y[s], target, settings)
+            gradients += torch.autograd.grad(loss.sum(), piece)
+        found.append(loss.detach())
+    return torch.cat(found), torch.cat(gradients)
 
 
 def _format(x: Tensor) -> torch.memory_format:

@@ -1,6 +1,9 @@
 """The pool of synthetic images that every client trains on beside its own."""
 
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,11 +13,14 @@ from fedsyn_flwr.data import ResidentData
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.payload import Group
 from fedsyn_flwr.state import VersionedStore
+from fedsyn_flwr.synthesis.encoding import decode
+
+# ---- on the server
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Labelled synthetic images: float (N, C, H, W) in normalised pixel space, int64 (N,)."""
+    """Labelled synthetic images: encoded (N, C, H, W), int64 (N,)."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -31,44 +37,42 @@ class Pool:
             return None
         return Pool(
             np.concatenate([part["images"] for part in filled]),
-            np.concatenate([part["labels"] for part in filled]),
+            np.concatenate([part["labels"] for part in filled]).astype(np.int64, copy=False),
         )
 
-    @staticmethod
-    def load(store: VersionedStore, version: int) -> "Pool":
-        """The node's copy of a version.
+    def limited(self, size: int, generator: np.random.Generator) -> "Pool":
+        """At most ``size`` images, as equally many of each class as there are; 0 = all.
 
-        Raises
-        ------
-        UserError
-            If this node never received it.
+        Which ones is drawn from ``generator``; their order stays.
         """
-        arrays = store.load(version)
-        if arrays is None:
-            raise UserError(f"synthetic pool {version} is not on this node: state was lost")
-        return Pool(arrays["images"], arrays["labels"])
+        if not size or size >= len(self.labels):
+            return self
+        quotas = class_quotas(np.bincount(self.labels), size)
+        members = [np.flatnonzero(self.labels == c) for c in range(len(quotas))]
+        drawn = [
+            generator.choice(rows, quota, replace=False)
+            for rows, quota in zip(members, quotas, strict=True)
+        ]
+        kept = np.sort(np.concatenate(drawn))
+        return Pool(self.images[kept], self.labels[kept])
 
 
-class PoolSampler:
-    """Batches from a pool, without replacement until it is used up, then reshuffled."""
+def class_quotas(counts: np.ndarray, size: int) -> list[int]:
+    """How many of each class to keep: ``size`` in all, as equal as the counts allow.
 
-    def __init__(self, pool: Pool, generator: torch.Generator, data: ResidentData) -> None:
-        self.images = data.laid_out(torch.from_numpy(pool.images))
-        self.labels = torch.from_numpy(pool.labels).to(self.images.device)
-        self.generator = generator
-        self.order = torch.empty(0, dtype=torch.int64)
-
-    def draw(self, n: int) -> tuple[Tensor, Tensor]:
-        """n images and labels."""
-        while len(self.order) < n:
-            fresh = torch.randperm(len(self.labels), generator=self.generator)
-            self.order = torch.cat([self.order, fresh])
-        chosen, self.order = self.order[:n], self.order[n:]
-        chosen = chosen.to(self.images.device)
-        return self.images[chosen], self.labels[chosen]
+    Classes give all they have or one of two neighbouring numbers, the larger one where there are
+    more images. ``counts`` (C,) must sum to ``size`` at least.
+    """
+    quotas, left = [0] * len(counts), size
+    for rank, c in enumerate(np.argsort(counts, kind="stable")):
+        quotas[c] = min(int(counts[c]), left // (len(counts) - rank))
+        left -= quotas[c]
+    return quotas
 
 
-def problem_with(part: Group, shape: tuple[int, ...], classes: int, limit: int) -> str | None:
+def problem_with(
+    part: Group, shape: tuple[int, ...], classes: int, limit: int, dtype: str
+) -> str | None:
     """Why a client's contribution cannot be pooled; None if it can.
 
     Parameters
@@ -79,12 +83,19 @@ def problem_with(part: Group, shape: tuple[int, ...], classes: int, limit: int) 
         (C, H, W) of the run's images.
     classes, limit : int
         Labels must lie in [0, classes); more than ``limit`` images are refused.
+    dtype : str
+        The run's ``synthetic-dtype``.
     """
+    missing = [name for name in ("images", "labels") if name not in part]
+    if missing:
+        return f"no {' and no '.join(missing)}"
     images, labels = part["images"], part["labels"]
     if images.shape[1:] != shape or labels.shape != images.shape[:1]:
         return f"images {images.shape} with labels {labels.shape}, expected (n, {shape}) and (n,)"
     if len(labels) > limit:
         return f"{len(labels)} images, at most {limit} allowed"
+    if images.dtype != dtype:
+        return f"images of type {images.dtype}, expected {dtype}"
     if not np.issubdtype(labels.dtype, np.integer):
         return f"labels of type {labels.dtype}, expected integers"
     if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
@@ -92,3 +103,77 @@ def problem_with(part: Group, shape: tuple[int, ...], classes: int, limit: int) 
     if not np.isfinite(images).all():
         return "images with NaN or infinite pixels"
     return None
+
+
+# ---- on a node
+
+
+class LocalPool(NamedTuple):
+    """A pool where it is used: encoded images (N, C, H, W) and int64 labels (N,)."""
+
+    images: Tensor
+    labels: Tensor
+
+
+def keep_pool(store: VersionedStore, version: int, arrays: Group, settled: int) -> None:
+    """Store a received pool, unless another client of this machine already did.
+
+    The contents are compared, too: a run that died between a synthesis and its checkpoint repeats
+    the synthesis, and a client that failed then may answer now.
+    """
+    if not (version in store.versions() and _equal(store.mapped(version), arrays)):
+        store.save(version, arrays, settled)
+
+
+def open_pool(store: VersionedStore, version: int, device: torch.device) -> LocalPool:
+    """This node's copy of a version, opened once per process.
+
+    On the CPU it is the file itself, mapped and shared by all processes of the machine; on CUDA
+    it is copied to the device once.
+
+    Raises
+    ------
+    UserError
+        If this node never received it.
+    """
+    try:
+        stat = store.path(version).stat()
+    except FileNotFoundError:
+        raise UserError(f"synthetic pool {version} is not on this node: state was lost") from None
+    return _opened(store.folder, version, (stat.st_ino, stat.st_mtime_ns), device)
+
+
+@lru_cache(maxsize=1)
+def _opened(folder: Path, version: int, stamp: tuple[int, int], device: torch.device) -> LocalPool:
+    """The pool of a file; ``stamp`` tells it from another one that took its place."""
+    arrays = VersionedStore(folder).mapped(version)
+    images, labels = (torch.from_numpy(arrays[name]) for name in ("images", "labels"))
+    return LocalPool(images.to(device), labels.to(device))
+
+
+def _equal(ours: Group, theirs: Group) -> bool:
+    same = ours.keys() == theirs.keys()
+    return same and all(
+        ours[name].dtype == theirs[name].dtype and np.array_equal(ours[name], theirs[name])
+        for name in ours
+    )
+
+
+class PoolSampler:
+    """Batches from a pool, without replacement until it is used up, then reshuffled."""
+
+    def __init__(self, pool: LocalPool, generator: torch.Generator, data: ResidentData) -> None:
+        self.pool, self.generator, self.data = pool, generator, data
+        self.order = torch.empty(0, dtype=torch.int64)
+
+    def draw(self, n: int) -> tuple[Tensor, Tensor]:
+        """n normalised float32 images and their labels."""
+        while len(self.order) < n:
+            fresh = torch.randperm(len(self.pool.labels), generator=self.generator)
+            self.order = torch.cat([self.order, fresh])
+        chosen, self.order = self.order[:n], self.order[n:]
+        chosen = chosen.to(self.pool.labels.device)
+        # Decoded here and nowhere else, so that all processes share the stored, smaller images.
+        picked = self.pool.images.index_select(0, chosen)
+        x = decode(picked, self.data.mean, self.data.std)
+        return self.data.laid_out(x), self.pool.labels.index_select(0, chosen)

@@ -1,17 +1,27 @@
-"""Stands in for `flwr run` and all behind it: ``python job.py FOLDER KIND``."""
+"""Stands in for `flwr run` and all behind it: ``python job.py FOLDER KIND [resume]``."""
 
 import sys
 import time
 from pathlib import Path
 
-from writing import write_round, write_status
+from writing import rewind, write_round, write_status
 
-folder, kind = Path(sys.argv[1]), sys.argv[2]
+folder, kind, resume = Path(sys.argv[1]), sys.argv[2], sys.argv[3:] == ["resume"]
+if kind == "rayless":
+    time.sleep(60)
 if kind == "refuse":
     print("RuntimeError: no server started", flush=True)
     sys.exit(1)
-write_status(folder, "running", 0, phase="start")
-write_round(folder, 1)
+if resume and kind == "damaged":
+    print("ERROR :      error: checkpoint c is damaged: remove", flush=True)
+    sys.exit(0)
+if resume and (folder / "metrics.jsonl").exists():
+    kind = "ok"  # what broke it is mended
+    rewind(folder, 1)
+    write_status(folder, "running", 1, phase="start")
+else:
+    write_status(folder, "running", 0, phase="start")
+    write_round(folder, 1)
 write_status(folder, "running", 1, phase="training", round=2, done=3, total=10)
 if kind in ("hang", "vanish"):
     time.sleep(60)

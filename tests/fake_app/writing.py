@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,24 @@ def write_status(folder: Path, status: str, rounds: int, reason: str = "", **mor
     os.replace(folder / "status.tmp", folder / "status.json")
 
 
-def write_round(folder: Path, number: int) -> None:
+def write_round(folder: Path, number: int, seconds: float = 1.5) -> None:
     """Append a line to metrics.jsonl."""
-    row = {"round": number, **ROUNDS[number - 1], "seconds/round": 1.5, "clients/failed": 0}
+    folder.mkdir(parents=True, exist_ok=True)
+    row = {"round": number, **ROUNDS[number - 1], "seconds/round": seconds, "clients/failed": 0}
     row |= {"bytes/down": 1_500_000, "bytes/up": 750_000}
     with (folder / "metrics.jsonl").open("a") as out:
         out.write(json.dumps(row) + "\n")
+
+
+def write_config(folder: Path, run_config: Mapping[str, Any]) -> None:
+    """Write config.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"config": dict(run_config), "versions": {"flwr": "1.42.0"}}
+    (folder / "config.json").write_text(json.dumps(content))
+
+
+def rewind(folder: Path, rounds: int) -> None:
+    """Drop the later lines of metrics.jsonl, as a resumed server does."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (folder / "metrics.tmp").write_text("".join(lines[:rounds]))
+    os.replace(folder / "metrics.tmp", folder / "metrics.jsonl")

@@ -16,8 +16,8 @@ CASES = [
 NAMES = list(MODELS)
 # last map of each model at width 0.25 on 32x32 images
 MAPS = {"mlp": (32,), "cnn": (16, 8, 8), "lenet": (4, 8, 8), "vgg8": (128, 1, 1),
-        "resnet18": (128, 4, 4)}  # fmt: skip
-FULL_DIMS = {"mlp": 128, "cnn": 128, "lenet": 84, "vgg8": 512, "resnet18": 512}
+        "resnet18": (128, 4, 4), "cnn-gap": (32, 8, 8)}  # fmt: skip
+FULL_DIMS = {"mlp": 128, "cnn": 128, "cnn-gap": 128, "lenet": 84, "vgg8": 512, "resnet18": 512}
 
 
 def _images(n, shape):
@@ -99,6 +99,7 @@ def test_keeping_map_and_features_is_safe(name):
     ("name", "norm", "shape", "parameters"),
     [
         ("cnn", "none", (3, 32, 32), 545_098),
+        ("cnn-gap", "none", (3, 32, 32), 94_538),
         ("resnet18", "bn", (3, 32, 32), 11_173_962),
         ("lenet", "none", (1, 28, 28), 107_786),
         ("mlp", "none", (1, 28, 28), 1_985_930),
@@ -120,7 +121,7 @@ def test_vgg8_pools_large_images_and_takes_the_smallest():
     assert least(_images(1, (3, 16, 16))).shape == (1, 7)
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn", "lenet", "resnet18"])
+@pytest.mark.parametrize("name", ["mlp", "cnn", "cnn-gap", "lenet", "resnet18"])
 def test_images_need_not_be_square(name):
     assert _small(name, shape=(1, 9, 14))(_images(2, (1, 9, 14))).shape == (2, 7)
 
@@ -134,3 +135,22 @@ def test_channels_last_gives_the_same_logits(name):
     logits = model(x.to(memory_format=torch.channels_last))
 
     torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "vgg8"])
+def test_a_projection_head_ends_the_neck(name):
+    plain = _small(name)
+    model = _small(name, projection_dim=5)
+    x = _images(2, (3, 32, 32))
+    d = plain.feature_dim
+    assert _count(model) - _count(plain) == d * d + d + 5 * d + 5 + 7 * (5 + 1) - 7 * (d + 1)
+    z = model.forward_features(x)
+    assert z.shape == (2, 5)
+    assert (z < 0).any()  # no ReLU behind the projection
+    assert torch.equal(model.classifier(z), model(x))
+    # what comes before is what it was without the head
+    assert torch.equal(model.forward_map(x), plain.forward_map(x))
+    again = _small(name, projection_dim=5)
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True)
+    )

@@ -38,6 +38,18 @@ def test_a_users_mistake_is_shown_without_its_class():
     ]
 
 
+def test_what_the_server_logs_is_shown_without_its_word_for_it():
+    assert error_lines("ERROR :     error: checkpoint c is damaged") == ["checkpoint c is damaged"]
+
+
+def test_only_the_log_of_this_attempt_is_read(tmp_path):
+    log = tmp_path / "flwr.log"
+    log.write_text("ValueError: old\n")
+    start = log.stat().st_size
+    log.write_text("ValueError: old\nValueError: new\n")
+    assert read_errors(log, start) == ["ValueError: new"]
+
+
 def test_repeated_errors_are_given_once_and_the_last_ones_kept():
     log = "".join(f"ValueError: {n}\n" for n in (1, 2, 3, 4, 2))
     assert error_lines(log, limit=3) == ["ValueError: 3", "ValueError: 4", "ValueError: 2"]

@@ -1,6 +1,7 @@
 """Progress lines, to the letter, and reading of half-written files."""
 
 import json
+import os
 
 import pytest
 
@@ -97,6 +98,42 @@ def test_new_rows_leaves_a_half_written_line_for_later(tmp_path):
     log.write_text('{"round": 1}\n{"round": 2}\n')
     assert files.new_rows() == [{"round": 2}]
     assert files.rows == [{"round": 1}, {"round": 2}]
+
+
+def test_rows_are_read_anew_when_the_server_drops_some(tmp_path):
+    log = tmp_path / "metrics.jsonl"
+    log.write_text('{"round": 1}\n{"round": 2, "a": 1}\n')
+    (tmp_path / "status.json").write_text('{"status": "running", "rounds": 2}')
+    files = RunFiles(tmp_path)
+    assert files.new_rows() == []
+    log.unlink()
+    log.write_text('{"round": 1}\n')
+    (tmp_path / "status.json").write_text('{"status": "running", "rounds": 1}')
+    os.utime(tmp_path / "status.json", ns=(1, 1))
+    assert files.new_rows() == []
+    assert files.rows == [{"round": 1}]
+    log.write_text('{"round": 1}\n{"round": 2, "a": 5}\n')
+    assert files.new_rows() == [{"round": 2, "a": 5}]
+    assert files.rows == [{"round": 1}, {"round": 2, "a": 5}]
+
+
+def test_an_earlier_attempts_words_count_for_nothing(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"round": 1}\n')
+    (tmp_path / "status.json").write_text('{"status": "completed", "rounds": 1}')
+    files = RunFiles(tmp_path)
+    assert (files.status(), files.new_rows(), files.rows) == ({}, [], [])
+    (tmp_path / "status.json").write_text('{"status": "running", "rounds": 1, "phase": "start"}')
+    assert files.status()["phase"] == "start"
+
+
+@pytest.mark.parametrize(
+    ("told", "left"), [("running", "failed"), ("failed", "failed"), ("completed", "completed")]
+)
+def test_end_after_an_earlier_attempt_overwrites_only_a_lie(tmp_path, told, left):
+    (tmp_path / "status.json").write_text(json.dumps({"status": told, "rounds": 7, "reason": "x"}))
+    RunFiles(tmp_path).end("failed", "why")
+    written = json.loads((tmp_path / "status.json").read_text())
+    assert written == {"status": left, "rounds": 7, "reason": "why" if told == "running" else "x"}
 
 
 @pytest.mark.parametrize("text", ["", '{"status": "run', None])

@@ -1,0 +1,214 @@
+"""From results folders to curves with a band over seeds, as pure functions but for the reading."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsyn_flwr import config as configs
+from fedsyn_flwr.errors import UserError
+from fedsyn_flwr.registry import METHODS, param_classes
+from fedsyn_flwr.report import measures
+from fedsyn_flwr.report.files import read_config, read_rows, read_status
+from fedsyn_flwr.report.measures import ACCURACY, Rows
+from fedsyn_flwr.report.table import scalar
+
+X = Literal["rounds", "seconds", "bytes"]
+Floats = NDArray[np.float64]
+
+GRID_POINTS = 400
+IRRELEVANT = ("seed", "run-name", "results-dir", "state-dir", "resume", "checkpoint-every")
+"""Keys in which runs of one group may differ."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's configuration and rounds."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    rows: Rows
+    completed: bool = True
+
+    @property
+    def identity(self) -> tuple[tuple[str, Any], ...]:
+        """All that runs of different seeds have in common; keys of other methods left out."""
+        without = {*IRRELEVANT, *_foreign(str(self.config.get("strategy")))}
+        return tuple(sorted((k, v) for k, v in self.config.items() if k not in without))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Accuracy of one group of runs.
+
+    Attributes
+    ----------
+    label : str
+        What sets the group apart from the others.
+    x, mean, low, high : float (N,)
+        Mean, smallest and largest accuracy over the runs at each x.
+    runs : int
+        How many there are.
+    """
+
+    label: str
+    x: Floats
+    mean: Floats
+    low: Floats
+    high: Floats
+    runs: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """What there is to draw: groups of runs, in order, and the folders that were left out."""
+
+    groups: list[list[Run]]
+    left_out: list[Path] = field(default_factory=list)
+
+
+@cache
+def _foreign(strategy: str) -> frozenset[str]:
+    """Keys that only other methods read."""
+    own = METHODS[strategy].params if strategy in METHODS else None
+    declared = {cls: {configs.kebab(f.name) for f in fields(cls)} for cls in param_classes()}
+    return frozenset().union(*declared.values()) - declared.get(own, frozenset())
+
+
+def find(paths: Sequence[str]) -> Found:
+    """Runs in folders that are runs or hold some, grouped; those without a round are left out.
+
+    Unfinished runs are left out too, unless there are no others.
+
+    Raises
+    ------
+    UserError
+        If a path is no folder, or nothing can be drawn.
+    """
+    folders = list(dict.fromkeys(folder for path in paths for folder in _run_folders(path)))
+    runs = [_read(folder) for folder in folders]
+    drawn = [run for run in runs if measures.accuracies(run.rows)]
+    drawn = [run for run in drawn if run.completed] or drawn
+    if not drawn:
+        raise UserError(f"no evaluated round in {', '.join(paths)}: nothing to draw")
+    kept = {run.folder for run in drawn}
+    return Found(grouped(drawn), [folder for folder in folders if folder not in kept])
+
+
+def _run_folders(path: str) -> list[Path]:
+    """The folder itself, or the runs one level below it."""
+    folder = Path(path).expanduser().absolute()
+    if not folder.is_dir():
+        raise UserError(f"{path} is not a folder: give a run's folder, or one that holds runs")
+    if (folder / "config.json").is_file():
+        return [folder]
+    below = sorted(child.parent for child in folder.glob("*/config.json"))
+    if not below:
+        raise UserError(f"{path} holds no run: none of its folders has a config.json")
+    return below
+
+
+def _read(folder: Path) -> Run:
+    # a key that the run's version did not have had its default
+    config = {**configs.defaults(), **read_config(folder)}
+    completed = read_status(folder).get("status") == "completed"
+    return Run(folder, config, read_rows(folder), completed)
+
+
+def grouped(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs whose configurations differ in nothing but the seed, in order of appearance."""
+    groups: dict[tuple[tuple[str, Any], ...], list[Run]] = {}
+    for run in runs:
+        groups.setdefault(run.identity, []).append(run)
+    return list(groups.values())
+
+
+def labels(groups: Sequence[Sequence[Run]]) -> list[str]:
+    """What sets each group apart: the method's name, then ``key=value`` of keys that differ."""
+    configs_ = [dict(group[0].identity) for group in groups]
+    differing = [key for key in sorted({k for c in configs_ for k in c}) if _differ(configs_, key)]
+    return [_label(config, differing) for config in configs_]
+
+
+def _label(config: Mapping[str, Any], keys: Sequence[str]) -> str:
+    named = [str(config["strategy"])] if "strategy" in keys else []
+    rest = [f"{key}={scalar(config[key])}" for key in keys if key in config and key != "strategy"]
+    return ", ".join([*named, *rest]) or str(config.get("strategy", ""))
+
+
+def _differ(configs_: Sequence[Mapping[str, Any]], key: str) -> bool:
+    """Whether those that have the key at all have different values."""
+    return len({config[key] for config in configs_ if key in config}) > 1
+
+
+def points(rows: Rows, x: X) -> tuple[Floats, Floats]:
+    """x and accuracy of a run's evaluated rounds.
+
+    Seconds and bytes are sums up to the round's end; rounds without an evaluation count too.
+    """
+    keys = {"seconds": ("seconds/round",), "bytes": ("bytes/down", "bytes/up"), "rounds": ()}[x]
+    along = measures.running_totals(rows, *keys) if keys else [row["round"] for row in rows]
+    pairs = [
+        (a, row[ACCURACY])
+        for a, row in zip(along, rows, strict=True)
+        if row.get(ACCURACY) is not None
+    ]
+    found = np.array(pairs, dtype=float).reshape(-1, 2)
+    return found[:, 0], found[:, 1]
+
+
+def curve(label: str, runs: Sequence[Rows], x: X) -> Curve:
+    """Mean and range over runs.
+
+    Rounds are compared where all runs were evaluated. Seconds and bytes differ from run to run:
+    they are interpolated on a common grid over the range that all runs cover.
+    """
+    all_points = [points(rows, x) for rows in runs]
+    if x == "rounds" or len(runs) == 1:
+        grid = _common([along for along, _ in all_points])
+    else:
+        first = max(along[0] for along, _ in all_points)
+        last = min(along[-1] for along, _ in all_points)
+        grid = np.linspace(first, max(first, last), GRID_POINTS)
+    values = np.stack([np.interp(grid, along, accuracy) for along, accuracy in all_points])
+    return Curve(label, grid, values.mean(0), values.min(0), values.max(0), len(runs))
+
+
+def _common(xs: Sequence[Floats]) -> Floats:
+    common = set(xs[0].tolist())
+    for each in xs[1:]:
+        common &= set(each.tolist())
+    return np.array(sorted(common), dtype=float)
+
+
+def curves(groups: Sequence[Sequence[Run]], x: X) -> list[Curve]:
+    """One per group."""
+    pairs = zip(labels(groups), groups, strict=True)
+    return [curve(label, [run.rows for run in group], x) for label, group in pairs]
+
+
+def title(groups: Sequence[Sequence[Run]]) -> str:
+    """What all groups have in common and a reader wants to know."""
+    configs_ = [group[0].config for group in groups]
+    first, clients = configs_[0], configs_[0].get("num-clients")
+    parts = [
+        (str(first.get("dataset")), ("dataset",)),
+        (_partition(first), ("partition", "dirichlet-alpha", "classes-per-client")),
+        (str(first.get("model")), ("model",)),
+        (f"{clients} clients" if clients else "", ("num-clients",)),
+    ]
+    shared = (text for text, keys in parts if not any(_differ(configs_, key) for key in keys))
+    return ", ".join(text for text in shared if text)
+
+
+def _partition(config: Mapping[str, Any]) -> str:
+    kind = config.get("partition")
+    if kind == "dirichlet":
+        return f"Dirichlet({scalar(config['dirichlet-alpha'])}) partition"
+    if kind == "classes":
+        return f"{config['classes-per-client']} classes per client"
+    return f"{kind} partition"

@@ -1,0 +1,9 @@
+"""FedAvgM (Hsu et al., arXiv 1909.06335): v ← βv + Δ, w ← w + ηv."""
+
+from strategies.fedavg import FedAvg
+
+
+class FedAvgM(FedAvg):
+    """FedAvg whose server optimiser is `server_optim.avgm`; β = 0 with η = 1 is FedAvg."""
+
+    server_optimizer = "avgm"

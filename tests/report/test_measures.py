@@ -1,0 +1,37 @@
+"""What a run achieved, by hand-counted rounds."""
+
+from fedsyn_flwr.report import measures
+
+ROWS = [
+    {"round": 1, "bytes/down": 10, "bytes/up": 1, "seconds/round": 0.5, "synthesis/psnr": 8.0},
+    {"round": 2, "server/test_accuracy": 0.9, "bytes/down": 10, "bytes/up": 2, "seconds/round": 1},
+    {"round": 3, "server/test_accuracy": None, "bytes/down": 10, "synthesis/psnr": 9.0},
+    {"round": 4, "server/test_accuracy": 0.8, "seconds/round": 0.25, "dp/epsilon": None},
+]
+
+
+def test_accuracy():
+    assert measures.accuracies(ROWS) == [(2, 0.9), (4, 0.8)]
+    assert (measures.final(ROWS), measures.best(ROWS)) == (0.8, 0.9)
+    assert (measures.final(ROWS[:1]), measures.best([])) == (None, None)
+
+
+def test_rounds_to_a_target():
+    assert measures.rounds_to(ROWS, 0.8) == 2
+    assert measures.rounds_to(ROWS, 0.9) == 2
+    assert measures.rounds_to(ROWS, 0.91) is None
+
+
+def test_costs():
+    assert measures.traffic(ROWS) == (30, 3)
+    assert measures.seconds(ROWS) == 1.75
+    assert measures.running_totals(ROWS, "bytes/down", "bytes/up") == [11, 23, 33, 33]
+
+
+def test_the_last_value_counts_of_what_only_some_methods_measure():
+    more = {"privacy/ssim": 0.5, "mrtf/kept": 3, "server/test_loss": 1.0, "mrtf/on": True}
+    assert measures.measured([*ROWS, more]) == {
+        "synthesis/psnr": 9.0,
+        "privacy/ssim": 0.5,
+        "mrtf/kept": 3,
+    }
