@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ from flwr.server.client_proxy import ClientProxy
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.healing import is_transient
 from fedsyn_flwr.payload import nbytes
+from fedsyn_flwr.rng import numpy_generator
 
 Roster = dict[int, ClientProxy]
 ATTEMPTS = 3
@@ -31,6 +32,26 @@ class Reply:
     reason: str
     down: int
     up: int
+
+
+def sample_clients(
+    everyone: Iterable[int], fraction: float, key: tuple[int, int, int]
+) -> list[int]:
+    """A round's clients, ascending: a function of the key alone, so the same for every method.
+
+    Parameters
+    ----------
+    everyone : iterable of int
+        Partition ids.
+    fraction : float
+        Share of them to take, at least one.
+    key : tuple
+        (seed, round, attempt).
+    """
+    ids = sorted(everyone)
+    count = max(1, round(fraction * len(ids)))
+    chosen = numpy_generator(*key, "sampling").choice(ids, size=count, replace=False)
+    return sorted(int(k) for k in chosen)
 
 
 def call(partition: int, proxy: ClientProxy, ins: FitIns, timeout: float | None) -> Reply:

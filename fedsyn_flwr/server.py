@@ -47,6 +47,7 @@ class FedServer(Server):
         self.tracker = tracker
         self.checkpoints = checkpoints
         self.phase_shown = 0.0
+        self.said: set[str] = set()
 
     def fit(self, num_rounds: int, timeout: float | None) -> tuple[History, float]:
         """Run the federation; ends with a status file in every case."""
@@ -151,7 +152,9 @@ class FedServer(Server):
     def print_reasons(self) -> None:
         """Each distinct failure once."""
         for reason in dict.fromkeys(self.strategy.reasons):
-            log(WARNING, "failed: %s", reason)
+            if reason not in self.said:
+                log(WARNING, "failed: %s", reason)
+                self.said.add(reason)
 
     def line(self, server_round: int, num_rounds: int, metrics: Metrics) -> str:
         """A round in one line, for the log."""

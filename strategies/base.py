@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Scalar
@@ -22,10 +22,9 @@ from fedsyn_flwr.checkpoint import Checkpoint
 from fedsyn_flwr.config import Config
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.evaluation import Evaluator
-from fedsyn_flwr.exchange import Reply, Roster, exchange, wait_for_clients
+from fedsyn_flwr.exchange import Reply, Roster, exchange, sample_clients, wait_for_clients
 from fedsyn_flwr.flat import FlatModel, Vectors
 from fedsyn_flwr.payload import Group, Groups, from_parameters, is_finite, nbytes, to_parameters
-from fedsyn_flwr.rng import numpy_generator
 from fedsyn_flwr.tally import Tally
 
 Metrics = dict[str, Scalar]
@@ -90,7 +89,9 @@ class FedStrategy(Strategy):
     def fold(self, reply: Reply) -> None:
         """Take one trained model into the round's average; replies come in partition order."""
         result, groups = self.accept(reply)
-        if result is not None:
+        if result is not None and "model" not in groups:
+            self.reject(reply.partition, "its answer holds no model")
+        elif result is not None:
             self.absorb(result, groups)
 
     def absorb(self, result: FitRes, groups: Groups) -> None:
@@ -134,8 +135,8 @@ class FedStrategy(Strategy):
 
     def restore(self, arrays: Group, scalars: dict[str, Any]) -> None:
         """Take back what `state` gave."""
-        prefix = "moment-"
-        self.moments = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+        moments = {k: v for k, v in arrays.items() if k.startswith("moment-")}
+        self.moments = {k.removeprefix("moment-"): v for k, v in moments.items()}
 
     # ---- Flower's interface
 
@@ -161,9 +162,13 @@ class FedStrategy(Strategy):
         if self.attempt == 0:
             self.metrics = {"bytes/down": 0, "bytes/up": 0, "clients/failed": 0}
             self.costs = Tally(*cost.PREFIXES)
+            self.reasons = []
             self.before_fit(server_round)
         self.clear()
-        return self.messages(self.sample(server_round), "train", server_round)
+        federation = self.federation
+        key = (federation.seed, server_round, self.attempt)
+        sampled = sample_clients(self.roster, federation.fraction_fit, key)
+        return self.messages(sampled, "train", server_round)
 
     def aggregate_fit(
         self,
@@ -236,13 +241,6 @@ class FedStrategy(Strategy):
         self.average = RunningAverage()
         self.losses: list[tuple[float, int]] = []
 
-    def sample(self, server_round: int) -> list[int]:
-        """The round's clients: a function of seed, round and attempt, the same for every method."""
-        everyone = sorted(self.roster)
-        count = max(1, round(self.federation.fraction_fit * len(everyone)))
-        g = numpy_generator(self.federation.seed, server_round, self.attempt, "sampling")
-        return sorted(int(k) for k in g.choice(everyone, size=count, replace=False))
-
     def messages(
         self, partitions: Iterable[int], phase: str, server_round: int
     ) -> dict[int, FitIns]:
@@ -286,12 +284,20 @@ class FedStrategy(Strategy):
         except UserError as error:
             self.reject(reply.partition, str(error))
             return None, {}
-        for name, group in groups.items():
-            if not is_finite(group):
-                self.reject(reply.partition, f"its {name} has NaN or infinite values")
-                return None, {}
+        problem = self.problem_with(groups)
+        if problem:
+            self.reject(reply.partition, problem)
+            return None, {}
         self.costs.add(reply.result.metrics)
         return reply.result, groups
+
+    def problem_with(self, groups: Groups) -> str:
+        """Why an answer cannot be used; empty if it can."""
+        for name, group in groups.items():
+            if not is_finite(group):
+                return f"its {name} has NaN or infinite values"
+        own, sent = shapes(self.model), shapes(groups.get("model", self.model))
+        return "" if own == sent else f"its model has vectors {sent}, expected {own}"
 
     def fail(self, partition: int, reason: str) -> None:
         """Leave a client out of the round, and keep the reason for the log."""
@@ -316,7 +322,7 @@ class FedStrategy(Strategy):
         """The global model and extra groups as they travel."""
         return to_parameters({"model": self.model, **extra}, self.flat.layout)
 
-    @cached_property
-    def image_shape(self) -> tuple[int, int, int]:
-        """(C, H, W) of the run's images."""
-        return self.evaluator.data.shape
+
+def shapes(group: Group) -> dict[str, tuple[int, ...]]:
+    """Array name → shape."""
+    return {name: array.shape for name, array in group.items()}

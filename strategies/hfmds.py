@@ -40,7 +40,7 @@ class HFMDS(FedAvg):
         limit = self.params.synthesis_per_client
         classes = get_spec(self.config.data.dataset).num_classes
         dtype = self.params.synthetic_dtype
-        problem = problem_with(part, self.image_shape, classes, limit, dtype)
+        problem = problem_with(part, self.evaluator.data.shape, classes, limit, dtype)
         if problem is None:
             return True
         self.reject(reply.partition, f"its synthetic images were refused: {problem}")

@@ -1,5 +1,6 @@
 """The `fedsyn` command as a user sees it; a stand-in runs instead of Flower, except in `sim`."""
 
+import contextlib
 import json
 import os
 import re
@@ -16,6 +17,8 @@ from fake_app.writing import write_round, write_status
 
 from fedsyn_flwr.config import APP_DIR
 from fedsyn_flwr.processes import Family
+from fedsyn_flwr.report.files import read_status
+from fedsyn_flwr.report.progress import RunFiles
 from fedsyn_flwr.runner import claimed
 
 FAKE_APP = Path(__file__).parent / "fake_app"
@@ -231,22 +234,49 @@ class Observed(Family):
     KEY = "FEDSYN_TEST_FAMILY"
 
 
-@pytest.mark.sim
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_everything(app, tmp_path, number):
-    family, folder = Observed(), tmp_path / "results" / "hang"
+@contextlib.contextmanager
+def hanging(app, tmp_path):
+    """The command in a process of its own, its run under way; and all that it started."""
+    family = Observed()
     command = [sys.executable, str(FAKE_APP / "fedsyn.py"), str(app), "run", "digits-fedavg"]
     command += ["--name", "hang", "--clients", "2"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     env = {**ENV, **family.environment}
     with subprocess.Popen(command, cwd=tmp_path, env=env, **pipes) as process:
         deadline = time.monotonic() + 60
-        while "raylet" not in " ".join(p.words for p in family.alive()):
+        while not (tmp_path / "results" / "hang" / "metrics.jsonl").exists():
             assert time.monotonic() < deadline
             time.sleep(0.1)
+        yield process, family
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_everything(app, tmp_path, number):
+    folder = tmp_path / "results" / "hang"
+    with hanging(app, tmp_path) as (process, family):
         process.send_signal(number)
         _, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert err == f"stopped by the user; results so far in {folder}\n"
     assert status(folder) == {"status": "stopped", "rounds": 1, "reason": "interrupted by the user"}
     assert family.alive() == []
+
+
+@pytest.mark.sim
+def test_kill_9_ends_everything_and_frees_the_run(app, tmp_path):
+    folder = tmp_path / "results" / "hang"
+    with hanging(app, tmp_path) as (process, family):
+        homes = {word for p in family.alive() for word in re.findall(r"FLWR_HOME=(\S+)", p.words)}
+        process.kill()
+        process.communicate(timeout=30)
+    deadline = time.monotonic() + 10
+    while family.alive():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert status(folder)["status"] == "running"  # nobody was left to say otherwise
+    assert homes
+    assert not any(Path(home).exists() for home in homes)
+    assert RunFiles(folder).status() == {}
+    with claimed(folder):  # the claim went with its process
+        assert read_status(folder)["rounds"] == 1

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from fedsyn_flwr.guard import Guard
 from fedsyn_flwr.processes import Family, processes
 
 SLEEP = "import time; time.sleep(60)"
@@ -20,6 +21,19 @@ print(child.pid, flush=True)
 BARE = f"""
 import subprocess, sys
 subprocess.Popen([sys.executable, "-c", {SLEEP!r}], env={{}}, start_new_session=True)
+{SLEEP}
+"""
+
+GUARDED = f"""
+import os, subprocess, sys, time
+from pathlib import Path
+from fedsyn_flwr.guard import Guard
+from fedsyn_flwr.guard import Guard
+from fedsyn_flwr.processes import Family
+family = Family({{mark!r}})
+guard = Guard(family, Path({{home!r}}))
+env = {{{{**os.environ, **family.environment}}}}
+subprocess.Popen([sys.executable, "-c", {SLEEP!r}], env=env, start_new_session=True)
 {SLEEP}
 """
 
@@ -46,6 +60,26 @@ def test_only_the_marked_are_ended():
         assert b.poll() is None
         other.end()
     assert mine.alive() == other.alive() == []
+
+
+def test_a_guard_ends_what_a_killed_process_leaves(tmp_path):
+    """The process that started both is killed before it can do anything about it."""
+    family, home = Family(), tmp_path / "home"
+    home.mkdir()
+    with start(GUARDED.format(mark=family.mark, home=str(home)), Family()) as parent:
+        wait_for(1, family)
+        parent.kill()
+    deadline = time.monotonic() + 20
+    while family.alive() or home.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_dismissed_guard_is_gone(tmp_path):
+    family = Family()
+    guard = Guard(family, tmp_path / "home")
+    guard.dismiss()
+    assert guard._process.returncode == 0
 
 
 def test_an_orphan_in_a_session_of_its_own_is_found():

@@ -147,11 +147,44 @@ def test_nan_never_reaches_the_global_model(tmp_path: Path) -> None:
     assert status(f)["status"] == "completed"
 
 
-def test_bad_images_are_refused_and_the_rest_used(tmp_path: Path) -> None:
-    f = federation(tmp_path, proxy=OneSendsBadImages, strategy="hfmds").run()
+class OneSendsAnotherModel(LocalProxy):
+    """Client 1 answers with a model that is too short, client 2 with none."""
+
+    def fit(self, ins: FitIns, timeout: Any, group_id: Any) -> FitRes:
+        result = super().fit(ins, timeout, group_id)
+        layout = self.worker.flat.layout
+        groups = from_parameters(result.parameters, layout)
+        if self.partition == 1:
+            groups["model"]["trainable"] = groups["model"]["trainable"][:-1]
+        if self.partition == 2:
+            del groups["model"]
+        result.parameters = to_parameters(groups, layout)
+        return result
+
+
+def test_answers_without_a_fitting_model_are_rejected(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    f = federation(tmp_path, proxy=OneSendsAnotherModel)
+    with caplog.at_level("WARNING", logger="flwr"):
+        f.run()
+    assert status(f)["status"] == "completed"
+    assert [x["clients/rejected"] for x in lines(f)] == [2, 2, 2]
+    said = [r.getMessage() for r in caplog.records if r.getMessage().startswith("failed: ")]
+    assert len(said) == 2  # each distinct reason once, not once per round
+    assert "client 1: its model has vectors" in said[0]
+    assert "client 2: its answer holds no model" in said[1]
+
+
+def test_bad_images_are_refused_and_the_rest_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    f = federation(tmp_path, proxy=OneSendsBadImages, strategy="hfmds")
+    with caplog.at_level("WARNING", logger="flwr"):
+        f.run()
     assert status(f)["status"] == "completed"
     assert lines(f)[1]["clients/rejected"] == 1
-    assert any("client 1: its synthetic images were refused" in r for r in f.strategy.reasons)
+    assert "client 1: its synthetic images were refused" in caplog.text
     assert set(f.strategy.pool["labels"]) <= set(range(10))
     assert len(f.strategy.pool["labels"]) > 0
 

@@ -11,6 +11,7 @@ from fake_app.install import install
 
 from fedsyn_flwr import superlink
 from fedsyn_flwr.plan import Options
+from fedsyn_flwr.report import measures
 from fedsyn_flwr.runner import execute
 from fedsyn_flwr.superlink import LocalSuperLink, SuperLinkError, to_toml
 
@@ -36,6 +37,7 @@ def test_start_and_end_leave_nothing():
     with LocalSuperLink() as link:
         assert listens(link.port)
         assert link.simulations() == []
+        assert link.trouble() == ""
         assert any("flower-superlink" in p.words for p in link.family.alive())
         assert signal.getsignal(signal.SIGTERM) != before
     assert signal.getsignal(signal.SIGTERM) == before
@@ -44,6 +46,18 @@ def test_start_and_end_leave_nothing():
     assert not link.home.exists()
     link.close()
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_whichever_server_dies_is_named():
+    with LocalSuperLink() as link:
+        link.ray.stop()
+        assert link.trouble().startswith("Ray ended: ")
+        link.ray.ensure(1)
+        assert link.trouble() == ""
+        link._process.kill()
+        link._process.wait()
+        assert link.trouble().startswith("the SuperLink ended: ")
+    assert link.family.alive() == []
 
 
 def test_sigterm_becomes_an_interrupt_and_ends_the_superlink(monkeypatch):
@@ -77,8 +91,8 @@ def test_two_runs_on_one_superlink(app, tmp_path):
             results[name] = execute(run_config, Options(2, 1), link, app_dir=app)
     completed, crashed = results["ok-1"], results["crash-1"]
     assert (completed.status, completed.rounds, completed.reason) == ("completed", 2, "")
-    assert completed.accuracies == [(1, 0.5), (2, 0.75)]
-    assert completed.traffic == (3_000_000, 1_500_000)
+    assert measures.accuracies(completed.rows) == [(1, 0.5), (2, 0.75)]
+    assert measures.traffic(completed.rows) == (3_000_000, 1_500_000)
     assert (crashed.status, crashed.rounds) == ("failed", 0)
     assert crashed.reason == "RuntimeError: the fake server crashed before its first word"
     assert json.loads((crashed.folder / "status.json").read_text())["status"] == "failed"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 NONE = "—"
-UNITS = {"synthesis/psnr": "dB"}
+UNITS = {f"privacy/psnr_{which}": "dB" for which in ("mean", "p95", "max")}
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def test_specs_carry_their_name_and_one_line():
         ("vgg9", {}, ["'vgg9'", "mlp, cnn, cnn-gap, lenet, vgg8, resnet18"]),
         ("vgg8", {"in_shape": (1, 8, 8)}, ["16x16", "8x8", "mlp, cnn, cnn-gap, lenet, resnet18"]),
         ("vgg8", {"in_shape": (1, 32, 15)}, ["16x16", "32x15"]),
-        ("vgg9", {"in_shape": (1, 8, 8)}, ["'vgg9'", "choose from: mlp, cnn, cnn-gap, lenet, resnet18"]),
+        ("vgg9", {"in_shape": (1, 8, 8)}, ["'vgg9'", "from: mlp, cnn, cnn-gap, lenet, resnet18"]),
         ("cnn", {"in_shape": (0, 8, 8)}, ["(0, 8, 8)", "start at 1"]),
         ("cnn", {"norm": "layer"}, ["'layer'", "bn, gn, none"]),
         ("cnn", {"width": 0.0}, ["model-width = 0.0", "above 0"]),
