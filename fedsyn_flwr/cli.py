@@ -98,24 +98,25 @@ def run(
     Exits 0 only when every round was run; 1 when the run failed, 2 when something in the call
     or the configuration is wrong (nothing is started then), 130 on Ctrl-C.
     """
-    from fedsyn_flwr.plan import prepare
+    from fedsyn_flwr.plan import merge, prepare
     from fedsyn_flwr.report.summary import final_lines
+    from fedsyn_flwr.size import likely_cpus
+    from fedsyn_flwr.superlink import LocalSuperLink
 
-    plan = prepare(
-        conf,
-        config or [],
-        {
-            "seed": seed,
-            "run-name": name,
-            "results-dir": results_dir,
-            "resume": True if resume else None,
-        },
-        clients=clients,
-        cpus_per_client=cpus_per_client,
-        gpus_per_client=gpus_per_client,
-        actors=actors,
-    )
-    print("\n".join(final_lines(_follow(plan))))
+    flags = {"seed": seed, "run-name": name, "results-dir": results_dir, "resume": resume or None}
+    merge(conf, config or [], flags)  # most mistakes are found here, before anything starts
+    with LocalSuperLink(likely_cpus(clients, cpus_per_client, actors), wait=False) as superlink:
+        plan = prepare(  # while the SuperLink starts
+            conf,
+            config or [],
+            flags,
+            clients=clients,
+            cpus_per_client=cpus_per_client,
+            gpus_per_client=gpus_per_client,
+            actors=actors,
+        )
+        result = _follow(plan, superlink)
+    print("\n".join(final_lines(result)))
 
 
 @app.command()
@@ -129,8 +130,8 @@ def demo(seed: Seed = None, results_dir: ResultsDir = None) -> None:
     from fedsyn_flwr.superlink import LocalSuperLink
 
     flags = {"seed": seed, "results-dir": results_dir}
-    plans = [prepare(conf, flags=flags, clients=10) for conf in DEMO]
-    with LocalSuperLink() as superlink:
+    with LocalSuperLink(wait=False) as superlink:
+        plans = [prepare(conf, flags=flags, clients=10) for conf in DEMO]
         results = {}
         for plan in plans:
             results[plan.config.federation.strategy] = _follow(plan, superlink)

@@ -111,7 +111,7 @@ class FedServer(Server):
         start, failed = time.perf_counter(), int(strategy.metrics["clients/failed"])
         for reply in exchange(strategy.roster, messages, timeout, self.reporter("training")):
             strategy.fold(reply)
-        strategy.metrics["seconds/training"] = time.perf_counter() - start
+        strategy.spent("training", time.perf_counter() - start)
         self.print_reasons()
         failures = int(strategy.metrics["clients/failed"]) - failed
         needed = strategy.federation.min_success_fraction * len(messages)

@@ -85,6 +85,12 @@ class Options:
         return f"{device} ({f'{share:g} GPU each' if share else 'shared by all actors'})"
 
 
+def likely_cpus(clients: int | None, cpus_per_client: int, actors: int | None) -> int:
+    """`Options.cpus` as far as it can be told before the configuration is known."""
+    most = actors if actors is not None else cpu_count() // max(cpus_per_client, 1)
+    return max(1, min(most, clients or most) * cpus_per_client)
+
+
 def cpu_count() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -16,7 +16,7 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
-from fedsyn_flwr import cost, server_optim
+from fedsyn_flwr import server_optim
 from fedsyn_flwr.averaging import RunningAverage
 from fedsyn_flwr.checkpoint import Checkpoint
 from fedsyn_flwr.config import Config
@@ -25,13 +25,12 @@ from fedsyn_flwr.evaluation import Evaluator
 from fedsyn_flwr.exchange import Reply, Roster, exchange, sample_clients, wait_for_clients
 from fedsyn_flwr.flat import FlatModel, Vectors
 from fedsyn_flwr.payload import Group, Groups, from_parameters, is_finite, nbytes, to_parameters
-from fedsyn_flwr.tally import Tally
+from strategies.ledger import Ledger, Metrics
 
-Metrics = dict[str, Scalar]
 Progress = Callable[[str, int, int], None]
 
 
-class FedStrategy(Strategy):
+class FedStrategy(Ledger, Strategy):
     """Federated averaging; other methods override the step that their paper changes.
 
     Parameters
@@ -54,6 +53,7 @@ class FedStrategy(Strategy):
     server_optimizer = ""
 
     def __init__(self, config: Config, flat: FlatModel, evaluator: Evaluator, run: str) -> None:
+        super().__init__()
         self.config = config
         self.federation = config.federation
         self.params: Any = config.params
@@ -68,9 +68,6 @@ class FedStrategy(Strategy):
         self.optimizer = server_optim.chosen(config.server, self.server_optimizer)
         self.moments: Group = {}
         self.attempt = 0
-        self.metrics: Metrics = {}
-        self.costs = Tally(*cost.PREFIXES)
-        self.reasons: list[str] = []
         self.progress: Progress = lambda phase, done, total: None
         self.clear()
 
@@ -103,8 +100,7 @@ class FedStrategy(Strategy):
 
     def finalise(self, server_round: int) -> tuple[Parameters | None, Metrics]:
         """The round's new model; None, and the old one stays, when nothing was trained."""
-        self.metrics |= self.costs.means()
-        self.metrics |= {f"memory/server_{k}": v for k, v in cost.peak_memory().items()}
+        self.add_costs()
         if self.average.weight == 0:
             return None, self.metrics
         self.model = self.refine(self.server_step(self.average.mean()), server_round)
@@ -160,9 +156,7 @@ class FedStrategy(Strategy):
         if parameters is not self.parameters:
             self.adopt(parameters)
         if self.attempt == 0:
-            self.metrics = {"bytes/down": 0, "bytes/up": 0, "clients/failed": 0}
-            self.costs = Tally(*cost.PREFIXES)
-            self.reasons = []
+            self.open_round()
             self.before_fit(server_round)
         self.clear()
         federation = self.federation
@@ -269,8 +263,7 @@ class FedStrategy(Strategy):
         yield from exchange(
             self.roster, messages, self.federation.round_timeout, partial(self.progress, phase)
         )
-        key = f"seconds/{phase}"
-        self.metrics[key] = float(self.metrics.get(key, 0)) + time.perf_counter() - start
+        self.spent(phase, time.perf_counter() - start)
 
     def accept(self, reply: Reply) -> tuple[FitRes | None, Groups]:
         """Count a reply's bytes and unpack it; failures are kept with their reason."""
@@ -299,24 +292,10 @@ class FedStrategy(Strategy):
         own, sent = shapes(self.model), shapes(groups.get("model", self.model))
         return "" if own == sent else f"its model has vectors {sent}, expected {own}"
 
-    def fail(self, partition: int, reason: str) -> None:
-        """Leave a client out of the round, and keep the reason for the log."""
-        self.count("clients/failed", 1)
-        self.reasons.append(f"client {partition}: {reason}")
-
-    def reject(self, partition: int, reason: str) -> None:
-        """Fail a client that did answer, but with something unusable."""
-        self.count("clients/rejected", 1)
-        self.fail(partition, reason)
-
     def weight_of(self, result: FitRes) -> float:
         """p_k: the client's samples, or 1 where it has any and weighting is uniform."""
         uniform = self.federation.weighting == "uniform"
         return float(bool(result.num_examples)) if uniform else float(result.num_examples)
-
-    def count(self, name: str, amount: int) -> None:
-        """Add to one of the round's counts."""
-        self.metrics[name] = int(self.metrics.get(name, 0)) + amount
 
     def serialise(self, extra: Groups) -> Parameters:
         """The global model and extra groups as they travel."""

@@ -8,6 +8,7 @@ import pytest
 from fake_app.writing import write_config
 
 from fedsyn_flwr import cli, preflight, runner
+from fedsyn_flwr.report.files import read_status
 
 JOB = Path(__file__).parent / "job.py"
 
@@ -35,7 +36,8 @@ class FakeSuperLink:
         self.close()
 
     def run(self, app_dir, run_config, federation, log):
-        write_config(log.parent, run_config)
+        self.folder = log.parent
+        write_config(self.folder, run_config)
         name = str(run_config["run-name"])
         self.kind = name.split("-")[0]
         self.submitted.append(name)
@@ -48,7 +50,8 @@ class FakeSuperLink:
 
     def simulations(self):
         self.looks += 1
-        return [1] if self.looks == 2 or (self.looks > 2 and self.kind != "vanish") else []
+        gone = self.kind == "vanish" and read_status(self.folder).get("rounds") == 1
+        return [] if self.looks == 1 or (self.looks > 2 and gone) else [1]
 
     def trouble(self):
         return "Ray ended: no port is free" if self.kind == "rayless" else ""
