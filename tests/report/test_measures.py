@@ -3,9 +3,9 @@
 from fedsyn_flwr.report import measures
 
 ROWS = [
-    {"round": 1, "bytes/down": 10, "bytes/up": 1, "seconds/round": 0.5, "synthesis/psnr": 8.0},
+    {"round": 1, "bytes/down": 10, "bytes/up": 1, "seconds/round": 0.5, "privacy/psnr_mean": 8.0},
     {"round": 2, "server/test_accuracy": 0.9, "bytes/down": 10, "bytes/up": 2, "seconds/round": 1},
-    {"round": 3, "server/test_accuracy": None, "bytes/down": 10, "synthesis/psnr": 9.0},
+    {"round": 3, "server/test_accuracy": None, "bytes/down": 10, "privacy/psnr_mean": 9.0},
     {"round": 4, "server/test_accuracy": 0.8, "seconds/round": 0.25, "dp/epsilon": None},
 ]
 
@@ -31,7 +31,7 @@ def test_costs():
 def test_the_last_value_counts_of_what_only_some_methods_measure():
     more = {"privacy/ssim": 0.5, "mrtf/kept": 3, "server/test_loss": 1.0, "mrtf/on": True}
     assert measures.measured([*ROWS, more]) == {
-        "synthesis/psnr": 9.0,
+        "privacy/psnr_mean": 9.0,
         "privacy/ssim": 0.5,
         "mrtf/kept": 3,
     }

@@ -35,7 +35,7 @@ def run(method, seed, accuracies, seconds=1.0, status="completed", setting=(), *
 
 RECORDS = [
     run("fedavg", 0, [0.5, 0.7]),
-    run("hfmds", 0, [0.95, 0.85], 3.0, **{"synthesis/psnr": 8.0}),
+    run("hfmds", 0, [0.95, 0.85], 3.0, **{"privacy/psnr_mean": 8.0}),
     run("fedavg", 1, [0.6, 0.9]),
     run("hfmds", 1, [0.8], 2.0, "failed"),
 ]
@@ -57,7 +57,7 @@ def test_group_rows():
     assert (fedavg.relative, hfmds.relative) == (1.0, 3.0)
     assert (hfmds.seeds, hfmds.n, hfmds.reached) == (2, 1, 1)
     assert (hfmds.final, hfmds.best) == (Stat(0.85, None, 1), Stat(0.95, None, 1))
-    assert hfmds.measured == {"synthesis/psnr": Stat(8.0, None, 1)}
+    assert hfmds.measured == {"privacy/psnr_mean": Stat(8.0, None, 1)}
 
 
 def test_relative_is_to_the_first_method_of_the_same_setting():
@@ -78,7 +78,7 @@ def test_markdown():
     lines = markdown(Summary(records, 0.9, ORIGIN)).splitlines()
     assert lines[:4] == [
         "| conf | method | n | final accuracy | best accuracy | rounds to 0.9 | down | up "
-        "| s/round | relative | seconds | synthesis/psnr (dB) |",
+        "| s/round | relative | seconds | privacy/psnr_mean (dB) |",
         "| :-- | :-- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
         "| c | fedavg | 2 | 0.8000 ± 0.1414 | 0.8000 ± 0.1414 | 2.0 ± — (1/2) | 2.00 kB | 0 B "
         "| 1.00 ± 0.00 | ×1.00 | 2.0 ± 0.0 | — |",
@@ -111,7 +111,7 @@ def test_plus_minus(stat_, text):
 
 
 def test_measured_values_have_three_digits():
-    values = {"dp/epsilon": 0.012345, "mrtf/kept": 320, "synthesis/psnr": 12.345, "mrtf/none": 0}
+    values = {"dp/epsilon": 0.012345, "mrtf/kept": 320, "privacy/psnr_mean": 12.345, "mrtf/none": 0}
     records = [run("mrtf", 0, [0.5], **values)]
     row = markdown(Summary(records, 0.9, ORIGIN)).splitlines()[2]
     assert row.split(" | ")[-4:] == ["0.0123 ± —", "320 ± —", "0.00 ± —", "12.3 ± — |"]
@@ -126,7 +126,7 @@ def test_csv_has_a_line_per_run_and_blanks_for_what_was_not_measured():
         "c-hfmds-s1",
     ]
     assert [line["rounds_to_target"] for line in lines] == ["", "1", "2", ""]
-    assert [line["synthesis/psnr"] for line in lines] == ["", "8.0", "", ""]
+    assert [line["privacy/psnr_mean"] for line in lines] == ["", "8.0", "", ""]
     assert lines[3]["status"] == "failed"
     assert lines[0]["folder"] == "/r/c-fedavg-s0"
 
