@@ -7,7 +7,8 @@ import numpy as np
 import torch
 
 from fedsyn_flwr.config import Config
-from fedsyn_flwr.data import ImageSet, get_spec, load, make_partitions
+from fedsyn_flwr.data import ImageSet, get_spec, load
+from fedsyn_flwr.data.partition_cache import cached_partitions
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.models import SplitModel, build_model
 from fedsyn_flwr.rng import derive
@@ -28,7 +29,7 @@ def images(config: Config, split: Literal["train", "test"]) -> ImageSet:
 def partitions(config: Config, train: ImageSet, num_clients: int) -> list[np.ndarray]:
     """Sample indices of every client: disjoint, complete, a function of the seed."""
     data = config.data
-    return make_partitions(
+    return cached_partitions(
         train.labels,
         num_clients,
         data.partition,

@@ -4,12 +4,14 @@ from flwr.app import Context
 from flwr.client import Client
 from flwr.clientapp import ClientApp
 
-from fedsyn_flwr import registry
-from fedsyn_flwr.worker import partition_of, worker_for
-
 
 def client_fn(context: Context) -> Client:
     """The client of this node's partition, on top of the process's resident worker."""
+    # Here, not above: a simulation loads this file before it starts its actors, and PyTorch would
+    # keep them waiting.
+    from fedsyn_flwr import registry
+    from fedsyn_flwr.worker import partition_of, worker_for
+
     partition, num_partitions = partition_of(context.node_config)
     worker = worker_for(context.run_config, num_partitions)
     method = registry.method(worker.settings.federation.strategy)

@@ -238,6 +238,11 @@ class SharedLink:
             self._link = self._open.enter_context(superlink.LocalSuperLink(cpus, wait=False))
         return self._link
 
+    def ahead(self) -> None:
+        """Let it prepare for another run."""
+        if self._link is not None:
+            self._link.ahead()
+
     def drop(self) -> None:
         """Close it."""
         self._link = None
@@ -258,11 +263,12 @@ def run(
     report : callable
         Called after each completed run, to bring the table up to date.
     """
+    todo = [pair for pair in zip(cells, lines, strict=True) if pair[0].standing != "finished"]
     with SharedLink() as shared:
-        for cell, line in zip(cells, lines, strict=True):
-            if cell.standing == "finished":
-                continue
-            line.state, line.reason = attempt(cell, shared, LineListener(line, watcher))
+        for cell, line in todo:
+            more = line is not todo[-1][1]
+            listener = LineListener(line, watcher, shared.ahead if more else None)
+            line.state, line.reason = attempt(cell, shared, listener)
             watcher.changed(line)
             if line.state == "completed":
                 report()

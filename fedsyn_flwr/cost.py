@@ -33,6 +33,11 @@ class FlopCounter(TorchDispatchMode):
         super().__init__()
         self.flops = 0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: to skip its compiler PyTorch would load it first, two seconds in every actor."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:

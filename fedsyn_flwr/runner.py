@@ -64,6 +64,9 @@ class Link(Protocol):
     def simulations(self) -> list[int]:
         """Process ids of the running simulations."""
 
+    def ahead(self) -> None:
+        """Prepare for another run, if there is anything to prepare."""
+
     def trouble(self) -> str:
         """What of it has died; '' while all is well."""
 

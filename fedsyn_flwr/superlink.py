@@ -28,6 +28,8 @@ from fedsyn_flwr.guard import Guard
 from fedsyn_flwr.processes import Family
 from fedsyn_flwr.ray_head import RayHead
 from fedsyn_flwr.size import cpu_count
+from fedsyn_flwr.staging import staged
+from fedsyn_flwr.submit import hand_over
 
 START_SECONDS = 60.0
 CONNECTION = "fedsyn"
@@ -40,6 +42,7 @@ QUIET = {
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3",  # s until a submitted run starts; 1 as shipped
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else Ray warns, and hides GPUs from 0-GPU actors
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_prestart_worker_first_driver": "0",  # idle workers that no actor with its own paths takes
     "PYTHONUNBUFFERED": "1",
 }
 
@@ -78,8 +81,10 @@ class LocalSuperLink:
         self._deadline = 0.0
         self.family = Family()
         self._ray: RayHead | None = None
+        self._staged: dict[Path, Path] = {}
         self._guard: Guard | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._next: subprocess.Popen[bytes] | None = None  # waits for a run to submit
         self._signals = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -134,10 +139,22 @@ class LocalSuperLink:
         own = dict(federation)
         self.ray.ensure(int(own.pop("init-args-num-cpus")))  # Ray's to know, not who joins it
         resources = " ".join(f"{key}={value}" for key, value in own.items())
-        command = [_tool("flwr"), "run", str(app_dir), CONNECTION, "--stream"]
-        command += ["--run-config", str(keys), "--federation-config", resources]
+        if app_dir not in self._staged:
+            self._staged[app_dir] = staged(app_dir, self.home / f"app-{len(self._staged)}")
+        arguments = ["run", str(self._staged[app_dir]), CONNECTION, "--stream"]
+        arguments += ["--run-config", str(keys), "--federation-config", resources]
         log.parent.mkdir(parents=True, exist_ok=True)
-        return self._spawn(command, log)
+        self.ahead()
+        job, self._next = self._next, None
+        assert job is not None
+        hand_over(job, arguments, log)
+        return job
+
+    def ahead(self) -> None:
+        """Prepare to submit the next run, for whoever has the time."""
+        if self._next is None or self._next.poll() is not None:
+            command = [sys.executable, "-m", hand_over.__module__]
+            self._next = self._spawn(command, self.home / "submit.log", subprocess.PIPE)
 
     def simulations(self) -> list[int]:
         """Process ids of the simulations now running."""
@@ -178,6 +195,7 @@ class LocalSuperLink:
         command += ["--isolation", "subprocess", "--host", "127.0.0.1", "--port", str(self.port)]
         self._process = self._spawn(command, self.home / "superlink.log")
         self.ray.ensure(self.cpus)
+        self.ahead()
 
     def _wait(self) -> None:
         """Until the SuperLink answers; Ray is waited for by the simulations."""
@@ -188,13 +206,15 @@ class LocalSuperLink:
                 raise SuperLinkError(f"the SuperLink did not start: {words}")
             time.sleep(0.05)
 
-    def _spawn(self, command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    def _spawn(
+        self, command: list[str], log: Path, stdin: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[bytes]:
         """Start a marked child in a session of its own, out of reach of the terminal's Ctrl-C."""
         with log.open("ab") as out:
             return subprocess.Popen(
                 command,
                 env=self._env(),
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

@@ -19,7 +19,7 @@ from flwr.server.client_manager import SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
 
 from fedsyn_flwr import config, registry
-from fedsyn_flwr.server_app import build
+from fedsyn_flwr.serving import build
 from fedsyn_flwr.worker import Worker
 
 

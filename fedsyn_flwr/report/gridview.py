@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from fedsyn_flwr.report.console import Silent
@@ -27,11 +27,17 @@ class Watcher(Protocol):
 
 
 class LineListener(Silent):
-    """Keeps one line of a grid up to date with its run."""
+    """Keeps one line of a grid up to date with its run.
 
-    def __init__(self, line: Line, watcher: Watcher) -> None:
+    ``at_ease`` is called after each round: the start with its haste is over then.
+    """
+
+    def __init__(
+        self, line: Line, watcher: Watcher, at_ease: Callable[[], None] | None = None
+    ) -> None:
         self._line = line
         self._watcher = watcher
+        self._at_ease = at_ease
         self._begin = 0.0
 
     def start(self, rounds: int) -> None:
@@ -47,6 +53,8 @@ class LineListener(Silent):
             self._line.pace.append(row["seconds/round"])
         if row.get(ACCURACY) is not None:
             self._line.accuracy = row[ACCURACY]
+        if self._at_ease is not None:
+            self._at_ease()
 
     def state(self, status: Row) -> None:
         """The run's status.json."""
