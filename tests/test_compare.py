@@ -8,7 +8,7 @@ import pytest
 from fake_app.command import FakeSuperLink, command
 from fake_app.writing import write_config, write_round, write_status
 
-from fedsyn_flwr import gridargs
+from fedsyn_flwr import compare, gridargs
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.registry import METHODS
 
