@@ -23,6 +23,8 @@ Floats = NDArray[np.float64]
 GRID_POINTS = 400
 IRRELEVANT = ("seed", "run-name", "results-dir", "state-dir", "resume", "checkpoint-every")
 """Keys in which runs of one group may differ."""
+BROUGHT = ("server-optimizer", "server-lr")
+"""Keys that a method may decide: its name says them then."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,9 @@ def grouped(runs: Sequence[Run]) -> list[list[Run]]:
 def labels(groups: Sequence[Sequence[Run]]) -> list[str]:
     """What sets each group apart: the method's name, then ``key=value`` of keys that differ."""
     configs_ = [dict(group[0].identity) for group in groups]
-    differing = [key for key in sorted({k for c in configs_ for k in c}) if _differ(configs_, key)]
+    keys = sorted({key for config in configs_ for key in config})
+    differing = [key for key in keys if _differ(configs_, key)]
+    differing = [key for key in differing if key not in BROUGHT or not _follows(configs_, key)]
     return [_label(config, differing) for config in configs_]
 
 
@@ -143,6 +147,12 @@ def _label(config: Mapping[str, Any], keys: Sequence[str]) -> str:
 def _differ(configs_: Sequence[Mapping[str, Any]], key: str) -> bool:
     """Whether those that have the key at all have different values."""
     return len({config[key] for config in configs_ if key in config}) > 1
+
+
+def _follows(configs_: Sequence[Mapping[str, Any]], key: str) -> bool:
+    """Whether runs of one method all have one value, so that the method tells it."""
+    pairs = {(config.get("strategy"), config[key]) for config in configs_ if key in config}
+    return len(pairs) == len({strategy for strategy, _ in pairs})
 
 
 def points(rows: Rows, x: X) -> tuple[Floats, Floats]:

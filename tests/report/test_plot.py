@@ -87,6 +87,14 @@ def test_groups_are_runs_that_differ_in_the_seed_only():
             ],
             ["fedavg", "hfmds, hfmds-mu=0.5", "hfmds, hfmds-mu=1"],
         ),
+        (
+            [{"server-lr": 0.0}, {"strategy": "fedadam", "server-lr": 0.01}],
+            ["fedavg", "fedadam"],
+        ),
+        (
+            [{"server-lr": lr} for lr in (0.1, 1.0)] + [{"strategy": "fedadam", "server-lr": 1.0}],
+            ["fedavg, server-lr=0.1", "fedavg, server-lr=1", "fedadam, server-lr=1"],
+        ),
     ],
 )
 def test_labels_say_only_what_differs_and_matters(configs, names):
