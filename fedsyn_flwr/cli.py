@@ -143,6 +143,7 @@ def demo(seed: Seed = None, results_dir: ResultsDir = None) -> None:
 app.command()(cli_grid.compare)
 app.command()(cli_report.cost)
 app.command()(cli_report.plot)
+app.command()(cli_report.figure)
 
 
 @app.command()

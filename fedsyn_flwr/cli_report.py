@@ -1,4 +1,4 @@
-"""``fedsyn cost`` and ``fedsyn plot``: what finished runs tell."""
+"""``fedsyn cost``, ``fedsyn plot`` and ``fedsyn figure``: what finished runs tell."""
 
 import shlex
 import sys
@@ -19,6 +19,10 @@ Results = Annotated[list[str], typer.Argument(metavar="RESULTS...", show_default
 Output = Annotated[
     Path | None,
     typer.Option("--output", "--out", help="Folder of the files. [default: the first RESULTS]"),
+]
+ALL_AXES = "rounds,seconds,bytes"
+Axes = Annotated[
+    str, typer.Option("--x", metavar="A,B,…", help="Curves: against rounds, seconds, bytes.")
 ]
 
 
@@ -53,28 +57,42 @@ def cost(results: Results, output: Output = None) -> None:
         print(folder / name)
 
 
-def plot(
-    results: Results,
-    x: Annotated[
-        str, typer.Option("--x", metavar="A,B,…", help="Against rounds, seconds, bytes.")
-    ] = "rounds,seconds,bytes",
-    output: Output = None,
-) -> None:
+def plot(results: Results, x: Axes = ALL_AXES, output: Output = None) -> None:
     """Draw accuracy against rounds, seconds and bytes, with a band over seeds.
 
     RESULTS are folders of runs, or folders that hold some. Runs that differ in nothing but the
     seed are one curve: their mean, and the range between the lowest and the highest. Saves
     accuracy-rounds.png, accuracy-rounds.svg and so on.
     """
-    from fedsyn_flwr.report import curves
-    from fedsyn_flwr.report.figure import draw
+    figure("curves", results, x=x, output=output)
 
-    axes = _axes(x)
-    groups, folder = _find(results), _folder(output, results)
-    for axis in axes:
-        drawn = curves.curves(groups, axis)
-        for path in draw(drawn, axis, curves.title(groups), folder / f"accuracy-{axis}"):
-            print(path)
+
+def figure(
+    kind: Annotated[str, typer.Argument(metavar="KIND", show_default=False)],
+    results: Results,
+    key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Sweep: the key. [default: the one that differs]"),
+    ] = None,
+    embedding: Annotated[str, typer.Option(help="Features: tsne or pca.")] = "tsne",
+    x: Axes = ALL_AXES,
+    output: Output = None,
+) -> None:
+    """Draw finished runs: images, tsne, curves, sweep or privacy.
+
+    images: synthetic images beside the nearest real ones, a picture per run. tsne: features of
+    real and synthetic images under the first run's final model. curves: as `fedsyn plot`. sweep:
+    final accuracy against a key. privacy: accuracy, PSNR and time, a bar per method.
+
+    RESULTS are folders of runs, or folders that hold some; runs that differ in nothing but the
+    seed belong together. Saves PNG and SVG.
+    """
+    from fedsyn_flwr.report import pictures
+
+    wishes = pictures.Wishes(key, pictures.embedding(embedding), _axes(x))
+    draw = pictures.kind(kind)
+    for path in draw(_find(results), _folder(output, results), wishes):
+        print(path)
 
 
 def _find(results: Sequence[str]) -> "list[list[Run]]":

@@ -158,8 +158,9 @@ def _brought(config: Config) -> dict[str, Scalar]:
     """Keys that the method decides, with their values."""
     from fedsyn_flwr import registry, server_optim
 
-    preset = registry.method(config.federation.strategy).strategy.server_optimizer
-    return server_optim.keys(server_optim.chosen(config.server, preset))
+    method = registry.method(config.federation.strategy)
+    optimizer = server_optim.chosen(config.server, method.strategy.server_optimizer)
+    return {**server_optim.keys(optimizer), **method.client.fixed}
 
 
 def check_parts(plan: Plan, checked: set[Hashable] | None = None) -> None:

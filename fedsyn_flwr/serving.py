@@ -54,7 +54,9 @@ def build(run_config: config.RunConfig) -> ServerAppComponents:
     start = (last.round if last else 0) if settings.output.resume else None
     tracker = Tracker(folder, resumed_from=start)
     more = {"run": run, "layout": flat.layout, "parameters": flat.trainable.numel()}
-    tracker.config(settings, server_optim.keys(strategy.optimizer), **more)
+    tracker.config(
+        settings, {**server_optim.keys(strategy.optimizer), **method.client.fixed}, **more
+    )
     replace_dead_actors()
     manager = SimpleClientManager()
     return ServerAppComponents(

@@ -232,3 +232,9 @@ def test_config_json_says_what_the_run_has(tmp_path: Path, keys: Any, written: A
     assert differing_keys(plan) == ""
     (f.folder / "config.json").write_text(json.dumps({"config": {**config, "server-lr": 7.0}}))
     assert differing_keys(plan).startswith("server-lr = 7.0 there")
+
+
+def test_config_json_says_fmds_has_no_hard_features(tmp_path: Path) -> None:
+    for method, mu in (("fmds", 0.0), ("hfmds", 0.5)):
+        f = federation(tmp_path / method, strategy=method)
+        assert json.loads((f.folder / "config.json").read_text())["config"]["hfmds-mu"] == mu

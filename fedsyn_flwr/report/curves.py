@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 GRID_POINTS = 400
 IRRELEVANT = ("seed", "run-name", "results-dir", "state-dir", "resume", "checkpoint-every")
 """Keys in which runs of one group may differ."""
-BROUGHT = ("server-optimizer", "server-lr")
+BROUGHT = ("server-optimizer", "server-lr", "hfmds-mu")
 """Keys that a method may decide: its name says them then."""
 
 
@@ -129,13 +129,21 @@ def grouped(runs: Sequence[Run]) -> list[list[Run]]:
     return list(groups.values())
 
 
-def labels(groups: Sequence[Sequence[Run]]) -> list[str]:
-    """What sets each group apart: the method's name, then ``key=value`` of keys that differ."""
+def labels(groups: Sequence[Sequence[Run]], without: str = "") -> list[str]:
+    """What sets each group apart: the method's name, then ``key=value`` of keys that differ.
+
+    The key ``without`` is left out, where a picture shows it otherwise.
+    """
+    keys = [key for key in differing(groups) if key != without]
+    return [_label(dict(group[0].identity), keys) for group in groups]
+
+
+def differing(groups: Sequence[Sequence[Run]]) -> list[str]:
+    """Keys in which the groups differ, in order of their names."""
     configs_ = [dict(group[0].identity) for group in groups]
     keys = sorted({key for config in configs_ for key in config})
-    differing = [key for key in keys if _differ(configs_, key)]
-    differing = [key for key in differing if key not in BROUGHT or not _follows(configs_, key)]
-    return [_label(config, differing) for config in configs_]
+    found = [key for key in keys if _differ(configs_, key)]
+    return [key for key in found if key not in BROUGHT or not _follows(configs_, key)]
 
 
 def _label(config: Mapping[str, Any], keys: Sequence[str]) -> str:
@@ -222,3 +230,15 @@ def _partition(config: Mapping[str, Any]) -> str:
     if kind == "classes":
         return f"{config['classes-per-client']} classes per client"
     return f"{kind} partition"
+
+
+def by_value(groups: Sequence[Sequence[Run]]) -> list[Sequence[Run]]:
+    """The groups in order of the values of the keys they differ in."""
+    keys = differing(groups)
+    return sorted(groups, key=lambda group: [rank(group[0].config.get(key)) for key in keys])
+
+
+def rank(value: Any) -> tuple[bool, float, str]:
+    """Sorts numbers by size, before words by spelling."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return (not number, float(value) if number else 0.0, "" if number else str(value))
