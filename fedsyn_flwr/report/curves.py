@@ -84,6 +84,8 @@ def _foreign(strategy: str) -> frozenset[str]:
 def find(paths: Sequence[str]) -> Found:
     """Runs in folders that are runs or hold some, grouped; those without a round are left out.
 
+    They come in the order of the paths, and in a folder in that of `fedsyn methods`.
+
     Unfinished runs are left out too, unless there are no others.
 
     Raises
@@ -91,14 +93,14 @@ def find(paths: Sequence[str]) -> Found:
     UserError
         If a path is no folder, or nothing can be drawn.
     """
-    folders = list(dict.fromkeys(folder for path in paths for folder in _run_folders(path)))
-    runs = [_read(folder) for folder in folders]
+    each = [sorted(map(_read, _run_folders(path)), key=_method_order) for path in paths]
+    runs = list({run.folder: run for found in each for run in found}.values())
     drawn = [run for run in runs if measures.accuracies(run.rows)]
     drawn = [run for run in drawn if run.completed] or drawn
     if not drawn:
         raise UserError(f"no evaluated round in {', '.join(paths)}: nothing to draw")
     kept = {run.folder for run in drawn}
-    return Found(grouped(drawn), [folder for folder in folders if folder not in kept])
+    return Found(grouped(drawn), [run.folder for run in runs if run.folder not in kept])
 
 
 def _run_folders(path: str) -> list[Path]:
@@ -112,6 +114,11 @@ def _run_folders(path: str) -> list[Path]:
     if not below:
         raise UserError(f"{path} holds no run: none of its folders has a config.json")
     return below
+
+
+def _method_order(run: Run) -> int:
+    names, method = list(METHODS), run.config.get("strategy")
+    return names.index(method) if method in names else len(names)
 
 
 def _read(folder: Path) -> Run:

@@ -29,7 +29,7 @@ def draw_images(run: Run, stem: Path) -> list[Path]:
     image, xs, ys = mosaic(rows)
     height, width = image.shape[:2]
     inches = 7.5
-    figure = canvas(inches, inches * height / width + 0.75)
+    figure = canvas(inches, inches * height / width + 0.6)
     axes = figure.add_subplot()
     axes.imshow(image, vmin=0, vmax=1, interpolation="nearest")
     axes.set_yticks(ys, [names[c] for c in classes])

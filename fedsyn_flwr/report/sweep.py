@@ -76,7 +76,8 @@ def draw_sweep(groups: Sequence[Sequence[Run]], key: str, stem: Path) -> list[Pa
     axes.set_title(title(groups), fontsize="medium")
     axes.grid(alpha=0.3)
     counts = {s.n for sweep in found for s in sweep.points.values()}
-    axes.legend(title=caption(counts), fontsize="small", title_fontsize="small", alignment="left")
+    look = {"fontsize": "small", "title_fontsize": "small", "alignment": "left"}
+    figure.legend(title=caption(counts), loc="outside lower center", **look)
     return save(figure, stem)
 
 

@@ -125,6 +125,14 @@ def test_find_looks_one_level_down_and_leaves_out_the_unfinished(tmp_path):
     assert find([str(broken)]).groups[0][0].folder == broken
 
 
+def test_runs_of_a_folder_come_in_the_order_of_the_methods(tmp_path):
+    for name, method in (("a", "hfmds"), ("b", "fedprox"), ("c", "fedavg"), ("d", "unknown")):
+        write(tmp_path / "r" / name, strategy=method)
+    alone = write(tmp_path / "z", strategy="moon")
+    found = find([str(alone), str(tmp_path / "r"), str(alone)])
+    assert [group[0].folder.name for group in found.groups] == ["z", "c", "b", "a", "d"]
+
+
 def test_find_says_what_is_wrong(tmp_path):
     with pytest.raises(UserError, match="is not a folder"):
         find([str(tmp_path / "none")])
