@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -60,7 +60,14 @@ class FedClient(NumPyClient):
         The process's resident data and model, shared with the other clients it serves.
     partition : int
         Which client this is.
+
+    Attributes
+    ----------
+    fixed : mapping
+        Keys that the method is defined by, with their values, whatever the configuration says.
     """
+
+    fixed: Mapping[str, Scalar] = {}
 
     def __init__(self, worker: Worker, partition: int) -> None:
         self.worker = worker

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsyn_flwr import cli_grid
+from fedsyn_flwr import cli_grid, cli_report
 from fedsyn_flwr.cli_options import (
     INTERRUPTED,
     Actors,
@@ -141,7 +141,9 @@ def demo(seed: Seed = None, results_dir: ResultsDir = None) -> None:
 
 
 app.command()(cli_grid.compare)
-app.command()(cli_grid.plot)
+app.command()(cli_report.cost)
+app.command()(cli_report.plot)
+app.command()(cli_report.figure)
 
 
 @app.command()
@@ -186,14 +188,14 @@ def partition(
     from rich.console import Console
 
     from fedsyn_flwr.data.heatmap import save_heatmap
-    from fedsyn_flwr.plan import label_counts
+    from fedsyn_flwr.plan import find_conf, label_counts
     from fedsyn_flwr.report.labels import label_table
 
     table, names, title = label_counts(conf, config or [], {"seed": seed}, clients)
     console = Console() if sys.stdout.isatty() else Console(width=200)
     console.print(title, highlight=False)
     console.print(label_table(table, names))
-    path = (output or Path(f"partition-{Path(conf).stem}.png")).absolute()
+    path = (output or Path(f"partition-{find_conf(conf).stem}.png")).absolute()
     save_heatmap(table, names, path, title)
     print(f"heat map in {path}")
 

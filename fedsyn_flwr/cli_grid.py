@@ -1,6 +1,5 @@
-"""``fedsyn compare`` and ``fedsyn plot``: many runs at once."""
+"""``fedsyn compare``: many runs at once."""
 
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,11 +15,11 @@ from fedsyn_flwr.cli_options import (
     GpusPerClient,
     ResultsDir,
 )
+from fedsyn_flwr.cli_report import origin
 from fedsyn_flwr.errors import UserError
 
 if TYPE_CHECKING:
     from fedsyn_flwr.compare import Cell
-    from fedsyn_flwr.report.curves import X
     from fedsyn_flwr.report.estimate import Line
     from fedsyn_flwr.report.table import Summary
 
@@ -109,21 +108,12 @@ def _run(cells: "Sequence[Cell]", target: float) -> int:
 
 
 def _summary(cells: "Sequence[Cell]", lines: "Sequence[Line]", target: float) -> "Summary":
-    from datetime import datetime
-
     from fedsyn_flwr.compare import records
-    from fedsyn_flwr.report.files import read_json
-    from fedsyn_flwr.report.machine import hardware, joined_versions
-    from fedsyn_flwr.report.table import Origin, Summary
+    from fedsyn_flwr.report.machine import hardware
+    from fedsyn_flwr.report.table import Summary
 
-    configs = (read_json(cell.plan.folder / "config.json") for cell in cells)
-    origin = Origin(
-        command=shlex.join(["fedsyn", *sys.argv[1:]]),
-        date=datetime.now().astimezone().isoformat(sep=" ", timespec="seconds"),
-        hardware=hardware(),
-        versions=joined_versions(config.get("versions", {}) for config in configs),
-    )
-    return Summary(records(cells, lines), target, origin)
+    made = origin((cell.plan.folder for cell in cells), hardware())
+    return Summary(records(cells, lines), target, made)
 
 
 def _write(summary: "Summary", folder: Path) -> None:
@@ -147,46 +137,3 @@ def _show(summary: "Summary", folder: Path) -> None:
     console.print("\n".join(table.notes(summary)), highlight=False, markup=False, soft_wrap=True)
     for name in ("summary.md", "summary.csv", "summary.json"):
         print(folder / name)
-
-
-def plot(
-    results: Annotated[list[str], typer.Argument(metavar="RESULTS...", show_default=False)],
-    x: Annotated[
-        str, typer.Option("--x", metavar="A,B,…", help="Against rounds, seconds, bytes.")
-    ] = "rounds,seconds,bytes",
-    output: Annotated[
-        Path | None, typer.Option(help="Folder of the pictures. [default: the first RESULTS]")
-    ] = None,
-) -> None:
-    """Draw accuracy against rounds, seconds and bytes, with a band over seeds.
-
-    RESULTS are folders of runs, or folders that hold some. Runs that differ in nothing but the
-    seed are one curve: their mean, and the range between the lowest and the highest. Saves
-    accuracy-rounds.png, accuracy-rounds.svg and so on.
-    """
-    from fedsyn_flwr.report import curves
-    from fedsyn_flwr.report.figure import draw
-
-    axes = _axes(x)
-    found = curves.find(results)
-    folder = (output or Path(results[0])).expanduser().absolute()
-    for left in found.left_out:
-        print(f"left out: {left} (not completed, or never evaluated)", file=sys.stderr)
-    for run in (run for group in found.groups for run in group if not run.completed):
-        print(f"not completed, drawn as far as it got: {run.folder}", file=sys.stderr)
-    for axis in axes:
-        drawn = curves.curves(found.groups, axis)
-        for path in draw(drawn, axis, curves.title(found.groups), folder / f"accuracy-{axis}"):
-            print(path)
-
-
-def _axes(text: str) -> "list[X]":
-    from typing import get_args
-
-    from fedsyn_flwr.report.curves import X
-
-    chosen = list(dict.fromkeys(part.strip() for part in text.split(",")))
-    for name in chosen:
-        if name not in get_args(X):
-            raise UserError(f"--x {name!r}: allowed are {', '.join(get_args(X))}")
-    return chosen  # type: ignore[return-value]

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import product
-from pathlib import Path
 from typing import Any, Literal, Self
 
 from fedsyn_flwr import superlink
 from fedsyn_flwr.config import Scalar
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.gridargs import of_method, own_overrides
-from fedsyn_flwr.plan import Plan, check_parts, differing_keys, draft, parse_override
+from fedsyn_flwr.plan import Plan, check_parts, differing_keys, draft, find_conf, parse_override
 from fedsyn_flwr.report import measures
 from fedsyn_flwr.report.aggregate import Record, Setting
 from fedsyn_flwr.report.console import Listener
@@ -119,7 +118,7 @@ class Wanted:
         """One run, everything but data and model checked."""
         flags: dict[str, Scalar | None] = {**dict(setting), "strategy": method, "seed": seed}
         flags["results-dir"] = self.results_dir
-        stem = Path(conf).stem
+        stem = find_conf(conf).stem
         general = own_overrides(self.overrides, "")
         method = draft(conf, general, flags, **self.size).config.federation.strategy
         overrides = [*general, *own_overrides(self.overrides, method)]

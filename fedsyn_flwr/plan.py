@@ -136,7 +136,8 @@ def differing_keys(plan: Plan) -> str:
     """``seed = 0 there, 1 here; …`` for the run in the plan's folder; '' if they agree.
 
     A key that the run's version did not have had its default. Paths, `resume` and
-    `checkpoint-every` may differ, as they may between a checkpoint and its continuation.
+    `checkpoint-every` may differ, as they may between a checkpoint and its continuation. What the
+    method brings may be written down as configured or as it is.
     """
     from fedsyn_flwr.checkpoint import FREE_KEYS
 
@@ -144,8 +145,22 @@ def differing_keys(plan: Plan) -> str:
     if not theirs:  # it ended before it wrote its configuration: nothing to agree with
         return ""
     theirs = {**configs.defaults(), **theirs}
-    keys = [key for key in sorted({*theirs, *ours} - FREE_KEYS) if theirs.get(key) != ours.get(key)]
+    resolved = {**ours, **_brought(plan.config)}
+    keys = [
+        key
+        for key in sorted({*theirs, *ours} - FREE_KEYS)
+        if theirs.get(key) not in (ours.get(key), resolved.get(key))
+    ]
     return "; ".join(f"{key} = {theirs.get(key)!r} there, {ours.get(key)!r} here" for key in keys)
+
+
+def _brought(config: Config) -> dict[str, Scalar]:
+    """Keys that the method decides, with their values."""
+    from fedsyn_flwr import registry, server_optim
+
+    method = registry.method(config.federation.strategy)
+    optimizer = server_optim.chosen(config.server, method.strategy.server_optimizer)
+    return {**server_optim.keys(optimizer), **method.client.fixed}
 
 
 def check_parts(plan: Plan, checked: set[Hashable] | None = None) -> None:

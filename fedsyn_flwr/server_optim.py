@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -130,3 +131,10 @@ def chosen(settings: ServerOptimizerConfig, preset: str) -> Optimizer | None:
         return None
     lr = settings.server_lr or DEFAULT_LR[name]
     return Optimizer(name, lr, settings.server_beta1, settings.server_beta2, settings.server_tau)
+
+
+def keys(optimizer: Optimizer | None) -> dict[str, Any]:
+    """The keys that a method or a default may decide, with the values the run has."""
+    if optimizer is None:
+        return {}
+    return {"server-optimizer": optimizer.name, "server-lr": optimizer.lr}

@@ -10,7 +10,7 @@ from flwr.app import Context
 from flwr.common import log
 from flwr.server import ServerAppComponents, ServerConfig, SimpleClientManager
 
-from fedsyn_flwr import assembly, config, preflight, registry
+from fedsyn_flwr import assembly, config, preflight, registry, server_optim
 from fedsyn_flwr.checkpoint import Checkpoint, Checkpoints
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.evaluation import Evaluator
@@ -53,7 +53,10 @@ def build(run_config: config.RunConfig) -> ServerAppComponents:
         strategy.resume(last)
     start = (last.round if last else 0) if settings.output.resume else None
     tracker = Tracker(folder, resumed_from=start)
-    tracker.config(settings, run=run, layout=flat.layout, parameters=flat.trainable.numel())
+    more = {"run": run, "layout": flat.layout, "parameters": flat.trainable.numel()}
+    tracker.config(
+        settings, {**server_optim.keys(strategy.optimizer), **method.client.fixed}, **more
+    )
     replace_dead_actors()
     manager = SimpleClientManager()
     return ServerAppComponents(

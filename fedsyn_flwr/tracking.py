@@ -5,6 +5,7 @@ import math
 import os
 import platform
 import threading
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -81,11 +82,14 @@ class Tracker:
         lines = self.metrics.read_text(encoding="utf-8").splitlines()[: self.rounds]
         write_text(self.metrics, "".join(line + "\n" for line in lines))
 
-    def config(self, config: Config, **more: Any) -> None:
-        """``config.json``: every key resolved, the seed, versions of what computed."""
+    def config(self, config: Config, keys: Mapping[str, Any], **more: Any) -> None:
+        """``config.json``: every key resolved, the seed, versions of what computed.
+
+        ``keys`` have other values than configured: those that the method brings.
+        """
         versions = {"fedsyn-flwr": __version__, **{name: version(name) for name in PACKAGES}}
         content = {
-            "config": config.flat(),
+            "config": {**config.flat(), **keys},
             "seed": config.federation.seed,
             "versions": {**versions, "python": platform.python_version()},
             **more,

@@ -2,13 +2,15 @@
 
 import csv
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 from fake_app.command import FakeSuperLink, command
 from fake_app.writing import write_config, write_round, write_status
 
-from fedsyn_flwr import compare, gridargs
+from fedsyn_flwr import cli_grid, compare, gridargs
+from fedsyn_flwr.config import APP_DIR
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.registry import METHODS
 
@@ -209,3 +211,29 @@ def test_two_confs_with_two_results_folders_are_refused(fedsyn, tmp_path):
         compare.prepare(wanted)
     wanted = compare.Wanted(["ok.toml", "other.toml"], [], [0], {}, [], "r", {})
     assert {cell.plan.folder.parent for cell in compare.prepare(wanted)} == {tmp_path / "r"}
+
+
+GRIDS = [
+    line.removeprefix("#").strip()
+    for path in sorted((APP_DIR / "conf").glob("*.toml"))
+    for line in path.read_text().splitlines()
+    if line.startswith("#   fedsyn compare ")
+]
+
+
+@pytest.mark.parametrize("line", GRIDS)
+def test_every_grid_that_a_conf_names_can_be_run(fedsyn, monkeypatch, line):
+    grids = []
+    monkeypatch.setattr(cli_grid, "_run", lambda cells, target: grids.append(cells) or 0)
+    assert fedsyn(*shlex.split(line)[1:])[::2] == (0, [])
+    conf = shlex.split(line)[2]
+    assert {cell.conf for cell in grids[0]} == {conf}
+    assert len(grids[0]) == len({cell.plan.folder for cell in grids[0]}) >= 6
+
+
+def test_the_ablations_of_the_paper_are_among_them():
+    keys = {word.split("=")[0] for line in GRIDS for word in shlex.split(line) if "=" in word}
+    assert keys == {
+        *("num-clients", "local-epochs", "hfmds-mu"),
+        *("synthesis-loss", "synthesis-tv", "synthesis-l2"),
+    }

@@ -1,5 +1,6 @@
 """Server optimisers: by hand, against an independent loop, in every strategy."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,12 @@ import numpy as np
 import pytest
 from harness import Federation
 
+from fedsyn_flwr.config import load
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import KINDS, digest
+from fedsyn_flwr.plan import Plan, differing_keys
 from fedsyn_flwr.server_optim import DEFAULT_LR, Optimizer
+from fedsyn_flwr.size import Options
 
 QUICK: dict[str, Any] = {
     "strategy": "fedavg",
@@ -205,3 +209,32 @@ def test_learning_rate_zero_is_the_optimisers_own(tmp_path: Path) -> None:
         )
     f = federation(tmp_path / "given", strategy="fedadam", **{"server-lr": 0.3})
     assert f.strategy.optimizer.lr == 0.3
+
+
+@pytest.mark.parametrize(
+    ("keys", "written"),
+    [
+        ({}, ("none", 0.0)),
+        ({"strategy": "fedadam"}, ("adam", 0.01)),
+        ({"strategy": "fedavgm", "server-lr": 0.5}, ("avgm", 0.5)),
+        ({"server-optimizer": "yogi"}, ("yogi", 0.01)),
+    ],
+)
+def test_config_json_says_what_the_run_has(tmp_path: Path, keys: Any, written: Any) -> None:
+    f = federation(tmp_path, **keys)
+    config = json.loads((f.folder / "config.json").read_text())["config"]
+    assert (config["server-optimizer"], config["server-lr"]) == written
+    # the same command finds its own run there, and one from before this was written
+    plan = Plan(f.run_config, load(f.run_config), Options.fit(4, cpus_per_client=1))
+    assert differing_keys(plan) == ""
+    config |= {"server-optimizer": "none", "server-lr": 0.0, **keys}
+    (f.folder / "config.json").write_text(json.dumps({"config": config}))
+    assert differing_keys(plan) == ""
+    (f.folder / "config.json").write_text(json.dumps({"config": {**config, "server-lr": 7.0}}))
+    assert differing_keys(plan).startswith("server-lr = 7.0 there")
+
+
+def test_config_json_says_fmds_has_no_hard_features(tmp_path: Path) -> None:
+    for method, mu in (("fmds", 0.0), ("hfmds", 0.5)):
+        f = federation(tmp_path / method, strategy=method)
+        assert json.loads((f.folder / "config.json").read_text())["config"]["hfmds-mu"] == mu

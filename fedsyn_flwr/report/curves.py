@@ -23,6 +23,8 @@ Floats = NDArray[np.float64]
 GRID_POINTS = 400
 IRRELEVANT = ("seed", "run-name", "results-dir", "state-dir", "resume", "checkpoint-every")
 """Keys in which runs of one group may differ."""
+BROUGHT = ("server-optimizer", "server-lr", "hfmds-mu")
+"""Keys that a method may decide: its name says them then."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ def _foreign(strategy: str) -> frozenset[str]:
 def find(paths: Sequence[str]) -> Found:
     """Runs in folders that are runs or hold some, grouped; those without a round are left out.
 
+    They come in the order of the paths, and in a folder in that of `fedsyn methods`.
+
     Unfinished runs are left out too, unless there are no others.
 
     Raises
@@ -89,14 +93,14 @@ def find(paths: Sequence[str]) -> Found:
     UserError
         If a path is no folder, or nothing can be drawn.
     """
-    folders = list(dict.fromkeys(folder for path in paths for folder in _run_folders(path)))
-    runs = [_read(folder) for folder in folders]
+    each = [sorted(map(_read, _run_folders(path)), key=_method_order) for path in paths]
+    runs = list({run.folder: run for found in each for run in found}.values())
     drawn = [run for run in runs if measures.accuracies(run.rows)]
     drawn = [run for run in drawn if run.completed] or drawn
     if not drawn:
         raise UserError(f"no evaluated round in {', '.join(paths)}: nothing to draw")
     kept = {run.folder for run in drawn}
-    return Found(grouped(drawn), [folder for folder in folders if folder not in kept])
+    return Found(grouped(drawn), [run.folder for run in runs if run.folder not in kept])
 
 
 def _run_folders(path: str) -> list[Path]:
@@ -110,6 +114,11 @@ def _run_folders(path: str) -> list[Path]:
     if not below:
         raise UserError(f"{path} holds no run: none of its folders has a config.json")
     return below
+
+
+def _method_order(run: Run) -> int:
+    names, method = list(METHODS), run.config.get("strategy")
+    return names.index(method) if method in names else len(names)
 
 
 def _read(folder: Path) -> Run:
@@ -127,11 +136,21 @@ def grouped(runs: Sequence[Run]) -> list[list[Run]]:
     return list(groups.values())
 
 
-def labels(groups: Sequence[Sequence[Run]]) -> list[str]:
-    """What sets each group apart: the method's name, then ``key=value`` of keys that differ."""
+def labels(groups: Sequence[Sequence[Run]], without: str = "") -> list[str]:
+    """What sets each group apart: the method's name, then ``key=value`` of keys that differ.
+
+    The key ``without`` is left out, where a picture shows it otherwise.
+    """
+    keys = [key for key in differing(groups) if key != without]
+    return [_label(dict(group[0].identity), keys) for group in groups]
+
+
+def differing(groups: Sequence[Sequence[Run]]) -> list[str]:
+    """Keys in which the groups differ, in order of their names."""
     configs_ = [dict(group[0].identity) for group in groups]
-    differing = [key for key in sorted({k for c in configs_ for k in c}) if _differ(configs_, key)]
-    return [_label(config, differing) for config in configs_]
+    keys = sorted({key for config in configs_ for key in config})
+    found = [key for key in keys if _differ(configs_, key)]
+    return [key for key in found if key not in BROUGHT or not _follows(configs_, key)]
 
 
 def _label(config: Mapping[str, Any], keys: Sequence[str]) -> str:
@@ -143,6 +162,12 @@ def _label(config: Mapping[str, Any], keys: Sequence[str]) -> str:
 def _differ(configs_: Sequence[Mapping[str, Any]], key: str) -> bool:
     """Whether those that have the key at all have different values."""
     return len({config[key] for config in configs_ if key in config}) > 1
+
+
+def _follows(configs_: Sequence[Mapping[str, Any]], key: str) -> bool:
+    """Whether runs of one method all have one value, so that the method tells it."""
+    pairs = {(config.get("strategy"), config[key]) for config in configs_ if key in config}
+    return len(pairs) == len({strategy for strategy, _ in pairs})
 
 
 def points(rows: Rows, x: X) -> tuple[Floats, Floats]:
@@ -212,3 +237,15 @@ def _partition(config: Mapping[str, Any]) -> str:
     if kind == "classes":
         return f"{config['classes-per-client']} classes per client"
     return f"{kind} partition"
+
+
+def by_value(groups: Sequence[Sequence[Run]]) -> list[Sequence[Run]]:
+    """The groups in order of the values of the keys they differ in."""
+    keys = differing(groups)
+    return sorted(groups, key=lambda group: [rank(group[0].config.get(key)) for key in keys])
+
+
+def rank(value: Any) -> tuple[bool, float, str]:
+    """Sorts numbers by size, before words by spelling."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return (not number, float(value) if number else 0.0, "" if number else str(value))

@@ -1,15 +1,12 @@
 """Draw accuracy curves: PNG and SVG, readable in print and by the colour-blind."""
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedsyn_flwr.report.canvas import COLOURS, canvas, save
 from fedsyn_flwr.report.curves import Curve, X
-from fedsyn_flwr.report.files import write_whole
 
-# Okabe and Ito's colours, without the yellow that white paper swallows
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 SECONDS = ((3 * 3600, 3600, "h"), (600, 60, "min"), (0, 1, "s"))  # from, divisor, unit
 BYTES = ((1e12, 1e12, "TB"), (1e9, 1e9, "GB"), (1e6, 1e6, "MB"), (0, 1e3, "kB"))
@@ -30,15 +27,12 @@ def draw(curves: Sequence[Curve], x: X, title: str, stem: Path) -> list[Path]:
     stem : Path
         Where the files go, without a suffix.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     longest = max(len(curve.label) for curve in curves)
     beside = len(curves) > MOST_INSIDE or longest > LONGEST_INSIDE
     size = (7.2 + 0.08 * max(longest, 26), 5.6) if beside else (6.4, 4.8)
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = canvas(*size)
     axes = figure.add_subplot()
     divisor, name = axis(x, max(float(curve.x[-1]) for curve in curves))
     for i, curve in enumerate(curves):
@@ -51,12 +45,7 @@ def draw(curves: Sequence[Curve], x: X, title: str, stem: Path) -> list[Path]:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.margins(x=0.02)
     _legend(axes, curves, beside)
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
-    for path in paths:
-        out = io.BytesIO()
-        figure.savefig(out, format=path.suffix[1:], dpi=160)
-        write_whole(path, out.getvalue())
-    return paths
+    return save(figure, stem)
 
 
 def _line(axes: Any, curve: Curve, divisor: float, look: Mapping[str, Any], band: float) -> None:

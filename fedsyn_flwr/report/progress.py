@@ -86,12 +86,21 @@ def _stamp(path: Path) -> Stamp | None:
 
 def human_bytes(count: float) -> str:
     """Three digits and a decimal unit: ``1_500_000`` → ``1.50 MB``."""
-    units = ["B", "kB", "MB", "GB", "TB"]
-    while count >= 999.5 and len(units) > 1:
+    return _scaled(count, "B", "kB", "MB", "GB", "TB")
+
+
+def human_count(count: float) -> str:
+    """The same for things without a unit: ``76_480_588`` → ``76.5 M``."""
+    return _scaled(count, "", "k", "M", "G", "T", "P").rstrip()
+
+
+def _scaled(count: float, *units: str) -> str:
+    left = list(units)
+    while count >= 999.5 and len(left) > 1:
         count /= 1000
-        units.pop(0)
-    digits = 0 if units[0] == "B" or count >= 99.95 else 1 if count >= 9.995 else 2
-    return f"{count:.{digits}f} {units[0]}"
+        left.pop(0)
+    digits = 0 if left[0] == units[0] or count >= 99.95 else 1 if count >= 9.995 else 2
+    return f"{count:.{digits}f} {left[0]}"
 
 
 def number(value: Any, digits: int) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedsyn_flwr.report import measures
 from fedsyn_flwr.report.aggregate import GroupRow, Record, Stat, group_rows
+from fedsyn_flwr.report.columns import Cells, markdown_lines, terminal_parts
 from fedsyn_flwr.report.progress import human_bytes
 
 if TYPE_CHECKING:
@@ -17,13 +18,19 @@ if TYPE_CHECKING:
 
 NONE = "—"
 UNITS = {f"privacy/psnr_{which}": "dB" for which in ("mean", "p95", "max")}
+SHOWN = {"privacy/psnr_mean": "PSNR (dB)", "privacy/reid_pixel": "re-id", "dp/epsilon": "ε"}
+"""The few of the measured values that a terminal shows, and what it calls them."""
+REID = (
+    "`re-id` is privacy/reid_pixel: the share of synthetic images of whose client's real ones none "
+    "is nearer than the one they were made from."
+)
 
 
 @dataclass(frozen=True)
 class Origin:
     """How a table came about.
 
-    ``versions`` are those of the packages that computed the runs.
+    ``versions`` are those of the packages that computed the runs; ``hardware`` may be unknown: ''.
     """
 
     command: str
@@ -49,13 +56,13 @@ class Summary:
         return group_rows(self.records, self.target)
 
 
-def cells(summary: Summary) -> tuple[list[str], list[list[str]]]:
+def cells(summary: Summary) -> Cells:
     """Headers and rows of text, for whoever draws the table."""
     rows = summary.rows
     keys = list(dict.fromkeys(key for row in rows for key in row.measured))
     headers = ["conf", "method", *_setting_keys(summary.records), "n", "final accuracy"]
     headers += ["best accuracy", f"rounds to {summary.target:g}", "down", "up"]
-    headers += ["s/round", "relative", "seconds"]
+    headers += ["s/round", "ratio", "seconds"]
     headers += [f"{key} ({UNITS[key]})" if key in UNITS else key for key in keys]
     return headers, [_line(row, keys) for row in rows]
 
@@ -112,11 +119,8 @@ def _setting_keys(records: Sequence[Record]) -> list[str]:
 
 def markdown(summary: Summary) -> str:
     """The table, what its columns mean, what is missing from it, and how it was made."""
-    headers, rows = cells(summary)
-    left = 2 + len(_setting_keys(summary.records))
-    rule = [":--" if i < left else "--:" for i in range(len(headers))]
-    table = ["| " + " | ".join(line) + " |" for line in (headers, rule, *rows)]
-    return "\n".join([*table, "", *notes(summary), "", *_made(summary.origin)]) + "\n"
+    table = markdown_lines(cells(summary), 2 + len(_setting_keys(summary.records)))
+    return "\n".join([*table, "", *notes(summary), "", *made(summary.origin)]) + "\n"
 
 
 def notes(summary: Summary) -> list[str]:
@@ -126,9 +130,11 @@ def notes(summary: Summary) -> list[str]:
         "model's on the test set.",
         f"Rounds to {summary.target:g}: over the seeds that reached that accuracy "
         "(reached / n). Bytes are totals of a run over all clients.",
-        "Seconds are spent in rounds, starting the simulation not counted; `relative` is s/round "
-        f"over that of {_base(summary)}.",
+        "Seconds are spent in rounds, starting the simulation not counted; `ratio` is s/round over "
+        f"that of {_base(summary)}.",
     ]
+    if any("privacy/reid_pixel" in row.measured for row in summary.rows):
+        lines.append(REID)
     missing = [record for record in summary.records if not record.completed]
     if missing:
         lines += ["", f"Not completed, and not in the table: {len(missing)}"]
@@ -148,12 +154,13 @@ def outcome(record: Record) -> str:
     return f"{record.name}: {record.status}{after}{reason}"
 
 
-def _made(origin: Origin) -> list[str]:
+def made(origin: Origin) -> list[str]:
+    """What a table was made by, when, where and with what."""
     versions = ", ".join(f"{name} {version}" for name, version in origin.versions.items())
     return [
         f"- made by: `{origin.command}`",
         f"- date: {origin.date}",
-        f"- machine: {origin.hardware}",
+        *([f"- machine: {origin.hardware}"] if origin.hardware else []),
         f"- versions: {versions or NONE}",
     ]
 
@@ -205,32 +212,31 @@ def json_text(summary: Summary) -> str:
 
 
 def terminal_tables(summary: Summary, width: int) -> "list[Table]":
-    """The same for rich: as many tables below each other as the terminal's width needs.
+    """The essential columns for rich: below each other where the terminal is narrow.
 
-    Each begins with the columns that name the row; a single conf is not repeated in all rows.
+    What all rows have in common, a single conf or a single method of a sweep, is not repeated.
     """
-    headers, rows = cells(summary)
-    one_conf = len({row[0] for row in rows}) == 1
-    names = range(1 if one_conf else 0, 2 + len(_setting_keys(summary.records)))
-    widths = [max(map(len, column)) + 3 for column in zip(headers, *rows, strict=True)]
-    parts: list[list[int]] = [[]]
-    room = width - sum(widths[i] for i in names)
-    for i in range(names.stop, len(headers)):
-        if parts[-1] and sum(widths[j] for j in (*parts[-1], i)) > room:
-            parts.append([])
-        parts[-1].append(i)
-    return [_drawn(headers, rows, [*names, *part], names.stop) for part in parts]
+    one_conf = len({row.conf for row in summary.rows}) == 1
+    keys = len(_setting_keys(summary.records))
+    one_method = one_conf and keys and len({row.method for row in summary.rows}) == 1
+    start = 2 if one_method else 1 if one_conf else 0
+    return terminal_parts(terminal_cells(summary), range(start, 2 + keys), width)
 
 
-def _drawn(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], kept: Sequence[int], left: int
-) -> "Table":
-    from rich import box
-    from rich.table import Table
+def terminal_cells(summary: Summary) -> Cells:
+    """`cells` for 120 characters: no deviation of rounds and seconds, few measured values."""
+    rows = summary.rows
+    keys = [key for key in SHOWN if any(key in row.measured for row in rows)]
+    headers = ["conf", "method", *_setting_keys(summary.records), "n", "final accuracy"]
+    headers += [f"rounds to {summary.target:g}", "down", "up", "s/round", "ratio"]
+    return [*headers, *(SHOWN[key] for key in keys)], [_short_line(row, keys) for row in rows]
 
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for i in kept:
-        shown.add_column(headers[i], justify="left" if i < left else "right", no_wrap=True)
-    for row in rows:
-        shown.add_row(*(row[i] for i in kept))
-    return shown
+
+def _short_line(row: GroupRow, measured: Sequence[str]) -> list[str]:
+    line = _line(row, [])
+    names, final = line[: 3 + len(row.setting)], line[3 + len(row.setting)]
+    rounds = f"{row.target.mean:.1f} " if row.target else ""
+    pace = NONE if row.seconds_per_round is None else f"{row.seconds_per_round.mean:.2f}"
+    short = [f"{rounds}({row.reached}/{row.n})", _bytes(row.down), _bytes(row.up)]
+    short += [pace, _relative(row)]
+    return [*names, final, *short, *(_measured(row.measured.get(key)) for key in measured)]

@@ -1,14 +1,12 @@
 """Curves over seeds, with hand-computed numbers, and the pictures of them."""
 
-import json
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from finished import fedsyn, rows, write
 
-from fedsyn_flwr import cli
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.report.curves import (
     Curve,
@@ -30,25 +28,9 @@ ROWS = [
 ]
 
 
-def rows(*accuracies, seconds=1.0):
-    return [
-        {"round": i, "server/test_accuracy": a, "seconds/round": seconds, "bytes/up": 500_000}
-        for i, a in enumerate(accuracies, 1)
-    ]
-
-
 def run(seed=0, accuracies=(0.1, 0.2), **keys):
     config = {"strategy": "fedavg", "seed": seed, "run-name": f"r{seed}", **keys}
     return Run(Path(f"/r{seed}"), config, rows(*accuracies))
-
-
-def write(folder, status="completed", accuracies=(0.1, 0.3), **config):
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps({"config": config}))
-    (folder / "status.json").write_text(json.dumps({"status": status}))
-    lines = (json.dumps(row) + "\n" for row in rows(*accuracies))
-    (folder / "metrics.jsonl").write_text("".join(lines))
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -105,6 +87,14 @@ def test_groups_are_runs_that_differ_in_the_seed_only():
             ],
             ["fedavg", "hfmds, hfmds-mu=0.5", "hfmds, hfmds-mu=1"],
         ),
+        (
+            [{"server-lr": 0.0}, {"strategy": "fedadam", "server-lr": 0.01}],
+            ["fedavg", "fedadam"],
+        ),
+        (
+            [{"server-lr": lr} for lr in (0.1, 1.0)] + [{"strategy": "fedadam", "server-lr": 1.0}],
+            ["fedavg, server-lr=0.1", "fedavg, server-lr=1", "fedadam, server-lr=1"],
+        ),
     ],
 )
 def test_labels_say_only_what_differs_and_matters(configs, names):
@@ -133,6 +123,14 @@ def test_find_looks_one_level_down_and_leaves_out_the_unfinished(tmp_path):
     assert [[run.folder for run in group] for group in found.groups] == [[done, alone]]
     assert found.left_out == [broken]
     assert find([str(broken)]).groups[0][0].folder == broken
+
+
+def test_runs_of_a_folder_come_in_the_order_of_the_methods(tmp_path):
+    for name, method in (("a", "hfmds"), ("b", "fedprox"), ("c", "fedavg"), ("d", "unknown")):
+        write(tmp_path / "r" / name, strategy=method)
+    alone = write(tmp_path / "z", strategy="moon")
+    found = find([str(alone), str(tmp_path / "r"), str(alone)])
+    assert [group[0].folder.name for group in found.groups] == ["z", "c", "b", "a", "d"]
 
 
 def test_find_says_what_is_wrong(tmp_path):
@@ -184,13 +182,6 @@ def test_a_single_round_can_be_drawn(tmp_path):
     assert png.stat().st_size > 5000
 
 
-def fedsyn(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["fedsyn", *arguments])
-    with pytest.raises(SystemExit) as exit_:
-        cli.main()
-    return exit_.value.code or 0
-
-
 def test_the_command_writes_beside_the_results_or_elsewhere(tmp_path, monkeypatch, capsys):
     write(tmp_path / "r" / "a", seed=0)
     write(tmp_path / "r" / "b", "running", seed=1)
@@ -203,7 +194,7 @@ def test_the_command_writes_beside_the_results_or_elsewhere(tmp_path, monkeypatc
     assert fedsyn(monkeypatch, "plot", "r/b", "--output", "p") == 0
     out, err = capsys.readouterr()
     assert len(list((tmp_path / "p").iterdir())) == 6
-    assert err == f"not completed, drawn as far as it got: {tmp_path}/r/b\n"
+    assert err == f"not completed, taken as far as it got: {tmp_path}/r/b\n"
 
 
 def test_the_commands_mistakes_are_one_line(tmp_path, monkeypatch, capsys):

@@ -15,6 +15,7 @@ from fedsyn_flwr.report.table import (
     csv_text,
     json_text,
     markdown,
+    notes,
     outcome,
     plus_minus,
     terminal_tables,
@@ -78,7 +79,7 @@ def test_markdown():
     lines = markdown(Summary(records, 0.9, ORIGIN)).splitlines()
     assert lines[:4] == [
         "| conf | method | n | final accuracy | best accuracy | rounds to 0.9 | down | up "
-        "| s/round | relative | seconds | privacy/psnr_mean (dB) |",
+        "| s/round | ratio | seconds | privacy/psnr_mean (dB) |",
         "| :-- | :-- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
         "| c | fedavg | 2 | 0.8000 ± 0.1414 | 0.8000 ± 0.1414 | 2.0 ± — (1/2) | 2.00 kB | 0 B "
         "| 1.00 ± 0.00 | ×1.00 | 2.0 ± 0.0 | — |",
@@ -160,3 +161,51 @@ def test_a_narrow_terminal_gets_the_table_in_parts():
 
 def test_outcome_of_a_run_not_begun():
     assert outcome(Record("x", "c", "fedavg", (), 0, Path("/x"))) == "x: waiting"
+
+
+PRIVACY = {
+    f"privacy/{name}": 12.345
+    for name in (
+        "psnr_mean",
+        "psnr_p95",
+        "psnr_max",
+        "ssim_mean",
+        "nearest_distance",
+        "reid_chance",
+    )
+}
+
+
+def test_a_terminal_of_120_columns_has_the_essentials_in_one_table():
+    big = {"bytes/down": 18_100_000, "bytes/up": 11_600_000}
+    records = [
+        run(method, seed, [0.9 + seed / 100] * 12, 12.5, **big, **more)
+        for method, more in (
+            ("fedadagrad", {}),
+            ("hfmds", {**PRIVACY, "privacy/reid_pixel": 0.123}),
+        )
+        for seed in (0, 1)
+    ]
+    (table,) = terminal_tables(Summary(records, 0.9, ORIGIN), 120)
+    assert [column.header for column in table.columns] == [
+        *("method", "n", "final accuracy", "rounds to 0.9", "down", "up", "s/round", "ratio"),
+        *("PSNR (dB)", "re-id"),
+    ]
+    console = Console(width=120, file=io.StringIO(), record=True)
+    console.print(table)
+    text = console.export_text()
+    assert "…" not in text
+    hfmds = text.splitlines()[-2].split()
+    assert hfmds[:5] == ["hfmds", "2", "0.9050", "±", "0.0071"]
+    assert hfmds[5:7] == ["1.0", "(2/2)"]
+    assert hfmds[-7:] == ["×1.00", "12.3", "±", "0.0", "0.123", "±", "0.000"]
+    assert any("re-id" in note for note in notes(Summary(records, 0.9, ORIGIN)))
+    # the rest is kept
+    assert "privacy/ssim_mean" in csv_text(Summary(records, 0.9, ORIGIN))
+
+
+def test_a_sweep_of_one_method_does_not_repeat_its_name():
+    settings = [(("hfmds-mu", mu),) for mu in (0.0, 0.5)]
+    records = [run("hfmds", 0, [0.5], setting=setting) for setting in settings]
+    (table,) = terminal_tables(Summary(records, 0.9, ORIGIN), 120)
+    assert [column.header for column in table.columns][:3] == ["hfmds-mu", "n", "final accuracy"]
