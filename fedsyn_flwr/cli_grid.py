@@ -13,7 +13,6 @@ from fedsyn_flwr.cli_options import (
     Clients,
     CpusPerClient,
     GpusPerClient,
-    Overrides,
     ResultsDir,
 )
 from fedsyn_flwr.cli_report import origin
@@ -36,7 +35,15 @@ def compare(
         list[str] | None,
         typer.Option("--set", metavar="KEY=A,B,…", help="Values of a key to try; repeatable."),
     ] = None,
-    config: Overrides = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-c",
+            "--config",
+            metavar="KEY=VALUE",
+            help="Override one key; METHOD:KEY=VALUE in one method's runs only; repeatable.",
+        ),
+    ] = None,
     target: Annotated[
         float, typer.Option(help="Test accuracy whose first round is looked for.")
     ] = 0.9,
@@ -58,14 +65,15 @@ def compare(
     130 on Ctrl-C.
     """
     from fedsyn_flwr import compare as grid
+    from fedsyn_flwr import gridargs
 
     if not 0 < target <= 1:
         raise UserError(f"--target {target:g}: must be above 0 and at most 1")
     wanted = grid.Wanted(
         confs=confs,
-        methods=grid.names(methods),
-        seeds=grid.seeds(seeds),
-        sets=grid.value_lists(values or []),
+        methods=gridargs.names(methods),
+        seeds=gridargs.seeds(seeds),
+        sets=gridargs.value_lists(values or []),
         overrides=config or [],
         results_dir=results_dir,
         size={

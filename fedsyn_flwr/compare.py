@@ -14,8 +14,8 @@ from typing import Any, Literal, Self
 from fedsyn_flwr import superlink
 from fedsyn_flwr.config import Scalar
 from fedsyn_flwr.errors import UserError
+from fedsyn_flwr.gridargs import of_method, own_overrides
 from fedsyn_flwr.plan import Plan, check_parts, differing_keys, draft, find_conf, parse_override
-from fedsyn_flwr.registry import METHODS
 from fedsyn_flwr.report import measures
 from fedsyn_flwr.report.aggregate import Record, Setting
 from fedsyn_flwr.report.console import Listener
@@ -86,7 +86,7 @@ class Wanted:
     sets : mapping
         Key → the values it is to have.
     overrides : sequence of str
-        ``key=value`` for all runs.
+        ``key=value`` for all runs, ``method:key=value`` for those of one method.
     results_dir : str, optional
         Gets one folder per run.
     size : mapping
@@ -119,12 +119,14 @@ class Wanted:
         flags: dict[str, Scalar | None] = {**dict(setting), "strategy": method, "seed": seed}
         flags["results-dir"] = self.results_dir
         stem = find_conf(conf).stem
-        method = draft(conf, self.overrides, flags, **self.size).config.federation.strategy
+        general = own_overrides(self.overrides, "")
+        method = draft(conf, general, flags, **self.size).config.federation.strategy
+        overrides = [*general, *own_overrides(self.overrides, method)]
         flags["run-name"] = run_name(stem, method, setting, seed)
-        plan = draft(conf, self.overrides, flags, **self.size)
+        plan = draft(conf, overrides, flags, **self.size)
         standing = standing_of(plan)
         if standing == "unfinished":
-            plan = draft(conf, self.overrides, {**flags, "resume": True}, **self.size)
+            plan = draft(conf, overrides, {**flags, "resume": True}, **self.size)
         return Cell(plan, stem, setting, standing)
 
 
@@ -138,6 +140,12 @@ def prepare(wanted: Wanted) -> list[Cell]:
     """
     _check_keys(wanted)
     cells = [wanted.cell(*point) for point in wanted.points()]
+    run = {cell.plan.config.federation.strategy for cell in cells}
+    for text in wanted.overrides:
+        if (method := of_method(text)[0]) and method not in run:
+            raise UserError(
+                f"-c {text}: no run has strategy {method}, only {', '.join(sorted(run))}"
+            )
     folders = [cell.plan.folder for cell in cells]
     for folder in folders:
         if folders.count(folder) > 1:
@@ -152,7 +160,7 @@ def prepare(wanted: Wanted) -> list[Cell]:
 
 
 def _check_keys(wanted: Wanted) -> None:
-    fixed = [parse_override(text)[0] for text in wanted.overrides]
+    fixed = [parse_override(of_method(text)[1])[0] for text in wanted.overrides]
     for key in [*wanted.sets, *fixed]:
         if key in OWN_KEYS:
             raise UserError(f"{key} cannot be set for a grid: use {OWN_KEYS[key]}")
@@ -183,35 +191,6 @@ def run_name(conf: str, method: str, setting: Setting, seed: int) -> str:
     """``digits-hfmds-learning-rate=0.1-s0``; letters that a name cannot have become ``_``."""
     parts = [conf, method, *(f"{key}={scalar(value)}" for key, value in setting), f"s{seed}"]
     return re.sub(r"[^\w.+=-]", "_", "-".join(parts))
-
-
-def names(text: str | None, known: Sequence[str] = tuple(METHODS)) -> list[str]:
-    """``a,b`` → names, each once; ``all`` → all that are known."""
-    wanted = [part.strip() for part in (text or "").split(",") if part.strip()]
-    return list(known) if wanted == ["all"] else list(dict.fromkeys(wanted))
-
-
-def seeds(text: str) -> list[int]:
-    """``0,1,2`` → numbers, each once."""
-    try:
-        found = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UserError(f"--seeds {text!r}: must be whole numbers, e.g. 0,1,2") from None
-    return list(dict.fromkeys(found))
-
-
-def value_lists(texts: Sequence[str]) -> dict[str, list[Scalar]]:
-    """``key=a,b`` of each --set → key and its values."""
-    lists: dict[str, list[Scalar]] = {}
-    for text in texts:
-        key, equals, values = (part.strip() for part in text.partition("="))
-        if not key or not equals or "" in [value.strip() for value in values.split(",")]:
-            raise UserError(f"--set {text!r}: must be key=a,b,…, e.g. learning-rate=0.1,0.01")
-        if key in lists:
-            raise UserError(f"--set {key} is given twice: list all its values in one")
-        parsed = [parse_override(f"{key}={value}")[1] for value in values.split(",")]
-        lists[key] = list(dict.fromkeys(parsed))
-    return lists
 
 
 class SharedLink:

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 # What a client's metrics about its cost begin with.
 PREFIXES = ("flops/", "client_seconds/", "memory/")
@@ -31,7 +30,9 @@ class FlopCounter(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.flops = 0
+        from torch.utils.flop_counter import flop_registry  # with Triton: not for the server
+
+        self.flops, self.formulas = 0, flop_registry
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -42,7 +43,7 @@ class FlopCounter(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        formula = flop_registry.get(func._overloadpacket)
+        formula = self.formulas.get(func._overloadpacket)
         if formula is not None:
             self.flops += formula(*args, **(kwargs or {}), out_val=out)
         return out

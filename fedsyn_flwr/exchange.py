@@ -129,8 +129,9 @@ def wait_for_clients(manager: ClientManager, expected: int, timeout: float) -> R
     """
     deadline = time.monotonic() + timeout
     _wait(manager, max(expected, 1), 1, deadline)
-    first = next(iter(manager.all().values()))
-    announced = int(_properties(first, timeout)["num-partitions"])
+    # All that are there at once, not one to begin with: every actor loads PyTorch to answer.
+    answers = _ask(dict(manager.all()), timeout)
+    announced = int(next(iter(answers.values()))["num-partitions"])
     if expected and announced != expected:
         raise UserError(
             f"num-clients = {expected}, but the federation has {announced} SuperNodes: "
@@ -138,13 +139,19 @@ def wait_for_clients(manager: ClientManager, expected: int, timeout: float) -> R
             f"or --clients {expected} to fedsyn run"
         )
     _wait(manager, announced, announced, deadline)
-    proxies = list(manager.all().values())
-    with ThreadPoolExecutor(max_workers=min(len(proxies), 64)) as threads:
-        answers = list(threads.map(lambda p: _properties(p, timeout), proxies))
-    found = {int(a["partition-id"]): p for a, p in zip(answers, proxies, strict=True)}
+    proxies = dict(manager.all())
+    answers |= _ask({node: p for node, p in proxies.items() if node not in answers}, timeout)
+    found = {int(answers[node]["partition-id"]): proxy for node, proxy in proxies.items()}
     if len(found) != announced:
         raise UserError(f"{len(proxies)} SuperNodes answer for {len(found)} of {announced} clients")
     return dict(sorted(found.items()))
+
+
+def _ask(proxies: Mapping[str, ClientProxy], timeout: float) -> dict[str, Mapping[str, int]]:
+    """Node → its properties, of all nodes at the same time."""
+    with ThreadPoolExecutor(max_workers=64) as threads:
+        answers = threads.map(lambda proxy: _properties(proxy, timeout), proxies.values())
+        return dict(zip(proxies, answers, strict=True))
 
 
 def _wait(manager: ClientManager, wanted: int, needed: int, deadline: float) -> None:

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import platform
+import threading
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -65,6 +66,7 @@ class Tracker:
     def __init__(self, folder: Path, resumed_from: int | None = None) -> None:
         self.folder = folder
         self.metrics = folder / "metrics.jsonl"
+        self._lock = threading.Lock()  # clients' threads report progress, too
         if resumed_from is None and self.metrics.exists():
             raise UserError(
                 f"{folder} already holds a run: choose another run-name, remove it, or resume it"
@@ -97,7 +99,8 @@ class Tracker:
     def status(self, status: str, reason: str = "", **more: Any) -> None:
         """``status.json``: running, completed, failed or stopped, and why."""
         content = {"status": status, "rounds": self.rounds, "reason": reason, **more}
-        write_text(self.folder / "status.json", json.dumps(content) + "\n")
+        with self._lock:
+            write_text(self.folder / "status.json", json.dumps(content) + "\n")
 
     def round(self, metrics: dict[str, Any]) -> None:
         """A line of ``metrics.jsonl``."""

@@ -9,7 +9,7 @@ import pytest
 from fake_app.command import FakeSuperLink, command
 from fake_app.writing import write_config, write_round, write_status
 
-from fedsyn_flwr import cli_grid, compare
+from fedsyn_flwr import cli_grid, compare, gridargs
 from fedsyn_flwr.config import APP_DIR
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.registry import METHODS
@@ -141,6 +141,19 @@ def test_a_key_unknown_to_the_finished_runs_version_had_its_default(fedsyn, resu
     assert (code, out[1]) == (0, "1 of 1 runs were finished before")
 
 
+def test_a_key_of_one_methods_runs_only(fedsyn, results):
+    wanted = ["ok.toml", "--methods", "fedavg,scaffold", "-c", "learning-rate=0.2"]
+    code, _, err = fedsyn("compare", *wanted, "-c", "scaffold:momentum=0")
+    assert (code, err) == (0, [])
+    configs = [
+        json.loads((results / f"ok-{method}-s0" / "config.json").read_text())["config"]
+        for method in ("fedavg", "scaffold")
+    ]
+    fedavg, scaffold = configs
+    assert (fedavg["momentum"], scaffold["momentum"]) == (0.9, 0)
+    assert fedavg["learning-rate"] == scaffold["learning-rate"] == 0.2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -155,6 +168,12 @@ def test_a_key_unknown_to_the_finished_runs_version_had_its_default(fedsyn, resu
         (["-c", "strategy=fedavg"], "strategy cannot be set for a grid: use --methods"),
         (["--set", "momentum=0", "--set", "momentum=1"], "--set momentum is given twice"),
         (["--set", "momentum=0", "-c", "momentum=1"], "momentum is given by --set and by -c"),
+        (
+            ["--set", "momentum=0", "-c", "fedavg:momentum=1"],
+            "momentum is given by --set and by -c",
+        ),
+        (["-c", "scafold:momentum=0"], "-c scafold:momentum=0: no run has strategy scafold, only"),
+        (["-c", "fedavg:momentun=0"], "unknown key 'momentun': did you mean momentum?"),
         (["--target", "90"], "--target 90: must be above 0 and at most 1"),
         (["there/ok.toml"], "conf file there/ok.toml does not exist"),
         (["ok.toml"], "two runs would be called ok-fedavg-s0: give the confs other names"),
@@ -169,9 +188,9 @@ def test_a_mistake_is_one_line_and_nothing_is_written(fedsyn, results, arguments
 
 
 def test_all_is_every_method_there_is():
-    assert compare.names("all") == list(METHODS)
-    assert compare.names("hfmds, fedavg,hfmds") == ["hfmds", "fedavg"]
-    assert compare.names(None) == []
+    assert gridargs.names("all") == list(METHODS)
+    assert gridargs.names("hfmds, fedavg,hfmds") == ["hfmds", "fedavg"]
+    assert gridargs.names(None) == []
 
 
 def test_names_are_made_of_letters_a_folder_may_have():
@@ -181,7 +200,7 @@ def test_names_are_made_of_letters_a_folder_may_have():
 
 
 def test_value_lists_are_parsed_as_single_values_are():
-    lists = compare.value_lists(["momentum=0.5,0.9,0.5", "norm=gn,bn", "augment=none"])
+    lists = gridargs.value_lists(["momentum=0.5,0.9,0.5", "norm=gn,bn", "augment=none"])
     assert lists == {"momentum": [0.5, 0.9], "norm": ["gn", "bn"], "augment": ["none"]}
 
 
@@ -213,7 +232,8 @@ def test_every_grid_that_a_conf_names_can_be_run(fedsyn, monkeypatch, line):
 
 
 def test_the_ablations_of_the_paper_are_among_them():
-    keys = {word.split("=")[0] for line in GRIDS for word in shlex.split(line) if "=" in word}
+    words = [word for line in GRIDS for word in shlex.split(line)]
+    keys = {word.split("=")[0] for word in words if "=" in word and ":" not in word}
     assert keys == {
         *("num-clients", "local-epochs", "hfmds-mu"),
         *("synthesis-loss", "synthesis-tv", "synthesis-l2"),
