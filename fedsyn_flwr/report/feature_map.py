@@ -119,11 +119,11 @@ def _name_classes(
     classes: Sequence[tuple[int, str]],
 ) -> None:
     """Each class's name at the middle of its real images, so that no one needs the colours."""
-    box = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1.5}
+    box = {"facecolor": "white", "alpha": 0.6, "edgecolor": "none", "pad": 1.5}
     for c, name in classes:
         if (held == c).any():
             x, y = np.median(place[held == c], axis=0)
-            axes.text(x, y, name, ha="center", va="center", weight="bold", bbox=box)
+            axes.text(x, y, name, ha="center", va="center", weight="bold", size="small", bbox=box)
 
 
 def _legends(figure: Any, clouds: Sequence[Cloud], names: Sequence[str]) -> None:

@@ -79,7 +79,7 @@ class Source:
 
     def real(self, rows: NDArray[np.int64]) -> Pixels:
         """Training images as pixels in [0, 1]."""
-        return self.training.images[rows].astype(np.float32) / 255
+        return self.training.images[rows].astype(np.float32) / np.float32(255)
 
     def nearest(self, images: Pixels, c: int) -> Pixels:
         """The real image of class c with the least pixel distance to each of (n, C, H, W)."""
