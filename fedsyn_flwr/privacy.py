@@ -26,7 +26,7 @@ def psnr(x: Tensor, reference: Tensor) -> Tensor:
     Tensor
         Shape (B,); higher is more alike, 100 dB at most.
     """
-    from torchmetrics.functional.image import peak_signal_noise_ratio  # seconds to import
+    from torchmetrics.functional.image import peak_signal_noise_ratio  # seconds: it all comes along
 
     ratio = peak_signal_noise_ratio(
         x.clamp(0, 1), reference.clamp(0, 1), data_range=1.0, reduction="none", dim=(1, 2, 3)

@@ -5,7 +5,7 @@ import io
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fedsyn_flwr.report import measures
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 NONE = "—"
 UNITS = {f"privacy/psnr_{which}": "dB" for which in ("mean", "p95", "max")}
-SHOWN = {"privacy/psnr_mean": "PSNR (dB)", "privacy/reid_pixel": "re-id", "dp/epsilon": "ε"}
-"""The few of the measured values that a terminal shows, and what it calls them."""
+SHOWN = {
+    "privacy/psnr_mean": ("PSNR (dB)", 1.0),
+    "privacy/reid_pixel": ("re-id (%)", 100.0),
+    "dp/epsilon": ("ε", 1.0),
+}
+"""The few of the measured values that a terminal shows: what it calls them, and times what."""
 REID = (
     "`re-id` is privacy/reid_pixel: the share of synthetic images of whose client's real ones none "
     "is nearer than the one they were made from."
@@ -89,6 +93,12 @@ def plus_minus(stat: Stat | None, form: str) -> str:
         return NONE
     std = NONE if stat.std is None else format(stat.std, form)
     return f"{stat.mean:{form}} ± {std}"
+
+
+def _scaled(stat: Stat | None, factor: float) -> Stat | None:
+    if stat is None:
+        return None
+    return replace(stat, mean=factor * stat.mean, std=stat.std and factor * stat.std)
 
 
 def _target(row: GroupRow) -> str:
@@ -229,7 +239,7 @@ def terminal_cells(summary: Summary) -> Cells:
     keys = [key for key in SHOWN if any(key in row.measured for row in rows)]
     headers = ["conf", "method", *_setting_keys(summary.records), "n", "final accuracy"]
     headers += [f"rounds to {summary.target:g}", "down", "up", "s/round", "ratio"]
-    return [*headers, *(SHOWN[key] for key in keys)], [_short_line(row, keys) for row in rows]
+    return [*headers, *(SHOWN[key][0] for key in keys)], [_short_line(row, keys) for row in rows]
 
 
 def _short_line(row: GroupRow, measured: Sequence[str]) -> list[str]:
@@ -239,4 +249,5 @@ def _short_line(row: GroupRow, measured: Sequence[str]) -> list[str]:
     pace = NONE if row.seconds_per_round is None else f"{row.seconds_per_round.mean:.2f}"
     short = [f"{rounds}({row.reached}/{row.n})", _bytes(row.down), _bytes(row.up)]
     short += [pace, _relative(row)]
-    return [*names, final, *short, *(_measured(row.measured.get(key)) for key in measured)]
+    scaled = (_scaled(row.measured.get(key), SHOWN[key][1]) for key in measured)
+    return [*names, final, *short, *map(_measured, scaled)]
