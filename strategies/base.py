@@ -9,17 +9,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from logging import WARNING
 from typing import Any
 
-from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Scalar
+from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Scalar, log
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
-from fedsyn_flwr import server_optim
+from fedsyn_flwr import refinement, server_optim
 from fedsyn_flwr.averaging import RunningAverage
 from fedsyn_flwr.checkpoint import Checkpoint
 from fedsyn_flwr.config import Config
+from fedsyn_flwr.dp import Accountant
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.evaluation import Evaluator
 from fedsyn_flwr.exchange import Reply, Roster, exchange, sample_clients, wait_for_clients
@@ -48,9 +50,15 @@ class FedStrategy(Ledger, Strategy):
     ----------
     server_optimizer : str
         The server optimiser that the method is named after; empty where the key decides.
+    refinement : str
+        The same of the refinement.
+    makes_pool : bool
+        Whether the method has synthetic images to refine on.
     """
 
     server_optimizer = ""
+    refinement = ""
+    makes_pool = False
 
     def __init__(self, config: Config, flat: FlatModel, evaluator: Evaluator, run: str) -> None:
         super().__init__()
@@ -67,7 +75,9 @@ class FedStrategy(Ledger, Strategy):
         self.pool_version = 0
         self.optimizer = server_optim.chosen(config.server, self.server_optimizer)
         self.moments: Group = {}
-        self.attempt = 0
+        self.refiner = refinement.chosen(config, self.refinement, self.makes_pool, flat)
+        self.accountant = Accountant(config.privacy, config.federation.weighting == "uniform")
+        self.attempt = self.sampled = 0
         self.progress: Progress = lambda phase, done, total: None
         self.clear()
 
@@ -97,6 +107,8 @@ class FedStrategy(Ledger, Strategy):
         if weight > 0:
             self.average.add(groups["model"], weight)
             self.losses.append((float(result.metrics["train-loss"]), result.num_examples))
+            if self.refiner:
+                self.refiner.learn(groups["model"], self.losses[-1][0])
 
     def finalise(self, server_round: int) -> tuple[Parameters | None, Metrics]:
         """The round's new model; None, and the old one stays, when nothing was trained."""
@@ -105,6 +117,7 @@ class FedStrategy(Ledger, Strategy):
             return None, self.metrics
         self.model = self.refine(self.server_step(self.average.mean()), server_round)
         self.parameters = self.serialise({})
+        self.account()
         total = sum(n for _, n in self.losses)
         self.metrics["clients/train_loss"] = sum(loss * n for loss, n in self.losses) / total
         return self.parameters, self.metrics
@@ -122,17 +135,34 @@ class FedStrategy(Ledger, Strategy):
         return {**mean, "trainable": w}
 
     def refine(self, model: Vectors, server_round: int) -> Vectors:
-        """The server's own work on the new model."""
-        return model
+        """The server's own work on the new model: the refinement, where the run has one."""
+        if self.refiner is None:
+            return model
+        refined = self.refiner.refine(self.model, model, server_round)
+        self.metrics |= self.refiner.metrics
+        self.spent("refinement", self.refiner.seconds)
+        return refined
+
+    def transductive_set(self) -> refinement.Images | None:
+        """What the refinement works on; None where there is nothing yet."""
+        return self.evaluator.data
 
     def state(self) -> tuple[Group, dict[str, Any]]:
         """What the server keeps besides the model, for checkpoints: arrays and JSON values."""
-        return {f"moment-{name}": array for name, array in self.moments.items()}, {}
+        arrays = {f"moment-{name}": array for name, array in self.moments.items()}
+        scalars = self.accountant.state()
+        if self.refiner is None:
+            return arrays, scalars
+        kept, said = self.refiner.state()
+        return {**arrays, **kept}, {**scalars, **said}
 
     def restore(self, arrays: Group, scalars: dict[str, Any]) -> None:
         """Take back what `state` gave."""
         moments = {k: v for k, v in arrays.items() if k.startswith("moment-")}
         self.moments = {k.removeprefix("moment-"): v for k, v in moments.items()}
+        self.accountant.restore(scalars)
+        if self.refiner:
+            self.refiner.restore(arrays, scalars)
 
     # ---- Flower's interface
 
@@ -162,6 +192,7 @@ class FedStrategy(Ledger, Strategy):
         federation = self.federation
         key = (federation.seed, server_round, self.attempt)
         sampled = sample_clients(self.roster, federation.fraction_fit, key)
+        self.sampled = len(sampled)
         return self.messages(sampled, "train", server_round)
 
     def aggregate_fit(
@@ -198,7 +229,17 @@ class FedStrategy(Ledger, Strategy):
             return None
         self.flat.load(self.model)
         loss, accuracy = self.evaluator(self.flat.module)
-        return loss, {"server/test_accuracy": accuracy, "server/test_loss": loss}
+        metrics: Metrics = {"server/test_accuracy": accuracy, "server/test_loss": loss}
+        if self.refiner and self.refiner.refined is not None:
+            metrics["refined/test_accuracy"] = self.refined_accuracy(self.refiner.refined, accuracy)
+        return loss, metrics
+
+    def refined_accuracy(self, refined: Vectors, accuracy: float) -> float:
+        """The refined model's accuracy: the new model's, where that is the refined one."""
+        if refined is self.model:
+            return accuracy
+        self.flat.load(refined)
+        return self.evaluator(self.flat.module)[1]
 
     # ---- checkpoints
 
@@ -222,6 +263,8 @@ class FedStrategy(Ledger, Strategy):
         self.roster = wait_for_clients(
             client_manager, federation.num_clients, federation.node_timeout
         )
+        if self.accountant.active and self.accountant.objection:
+            log(WARNING, "differential privacy: no guarantee: %s", self.accountant.objection)
         if self.settled == 0:
             self.prepare()
 
@@ -234,6 +277,8 @@ class FedStrategy(Ledger, Strategy):
         """An empty average, for a round or another attempt at it."""
         self.average = RunningAverage()
         self.losses: list[tuple[float, int]] = []
+        if self.refiner:
+            self.refiner.clear(self.transductive_set())
 
     def messages(
         self, partitions: Iterable[int], phase: str, server_round: int
@@ -281,6 +326,7 @@ class FedStrategy(Ledger, Strategy):
         if problem:
             self.reject(reply.partition, problem)
             return None, {}
+        self.accountant.exposed |= groups.keys() != {"model"}
         self.costs.add(reply.result.metrics)
         return reply.result, groups
 
@@ -291,6 +337,14 @@ class FedStrategy(Ledger, Strategy):
                 return f"its {name} has NaN or infinite values"
         own, sent = shapes(self.model), shapes(groups.get("model", self.model))
         return "" if own == sent else f"its model has vectors {sent}, expected {own}"
+
+    def account(self) -> None:
+        """Report what the round's noisy models have spent of the clients' privacy."""
+        self.accountant.release(self.sampled, len(self.losses))
+        try:
+            self.metrics |= self.accountant.metrics(len(self.roster))
+        except ImportError:
+            log(WARNING, "dp/epsilon is not computed: pip install 'fedsyn-flwr[dp]'")
 
     def weight_of(self, result: FitRes) -> float:
         """p_k: the client's samples, or 1 where it has any and weighting is uniform."""
