@@ -17,22 +17,21 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
-from fedsyn_flwr import refinement, server_optim
 from fedsyn_flwr.averaging import RunningAverage
 from fedsyn_flwr.checkpoint import Checkpoint
 from fedsyn_flwr.config import Config
-from fedsyn_flwr.dp import Accountant
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.evaluation import Evaluator
 from fedsyn_flwr.exchange import Reply, Roster, exchange, sample_clients, wait_for_clients
-from fedsyn_flwr.flat import FlatModel, Vectors
+from fedsyn_flwr.flat import FlatModel
 from fedsyn_flwr.payload import Group, Groups, from_parameters, is_finite, nbytes, to_parameters
 from strategies.ledger import Ledger, Metrics
+from strategies.workshop import Workshop
 
 Progress = Callable[[str, int, int], None]
 
 
-class FedStrategy(Ledger, Strategy):
+class FedStrategy(Workshop, Ledger, Strategy):
     """Federated averaging; other methods override the step that their paper changes.
 
     Parameters
@@ -48,17 +47,11 @@ class FedStrategy(Ledger, Strategy):
 
     Attributes
     ----------
-    server_optimizer : str
-        The server optimiser that the method is named after; empty where the key decides.
-    refinement : str
-        The same of the refinement.
-    makes_pool : bool
-        Whether the method has synthetic images to refine on.
+    model : dict
+        w_t, as vectors.
+    roster : dict
+        Partition → client, once all are known.
     """
-
-    server_optimizer = ""
-    refinement = ""
-    makes_pool = False
 
     def __init__(self, config: Config, flat: FlatModel, evaluator: Evaluator, run: str) -> None:
         super().__init__()
@@ -68,15 +61,12 @@ class FedStrategy(Ledger, Strategy):
         self.flat = flat
         self.evaluator = evaluator
         self.run = run
-        self.model: Vectors = flat.copy_vectors()
+        self.model = flat.copy_vectors()
         self.parameters = self.serialise({})
         self.roster: Roster = {}
         self.settled = 0
         self.pool_version = 0
-        self.optimizer = server_optim.chosen(config.server, self.server_optimizer)
-        self.moments: Group = {}
-        self.refiner = refinement.chosen(config, self.refinement, self.makes_pool, flat)
-        self.accountant = Accountant(config.privacy, config.federation.weighting == "uniform")
+        self.equip()
         self.attempt = self.sampled = 0
         self.progress: Progress = lambda phase, done, total: None
         self.clear()
@@ -121,48 +111,6 @@ class FedStrategy(Ledger, Strategy):
         total = sum(n for _, n in self.losses)
         self.metrics["clients/train_loss"] = sum(loss * n for loss, n in self.losses) / total
         return self.parameters, self.metrics
-
-    def server_step(self, mean: Vectors) -> Vectors:
-        """What becomes of the average: the server optimiser's step from w_t towards it.
-
-        Only the trainable parameters take it; running statistics and counters are the average's.
-        """
-        if self.optimizer is None:
-            return mean
-        w, self.moments = self.optimizer.step(
-            self.model["trainable"], mean["trainable"], self.moments
-        )
-        return {**mean, "trainable": w}
-
-    def refine(self, model: Vectors, server_round: int) -> Vectors:
-        """The server's own work on the new model: the refinement, where the run has one."""
-        if self.refiner is None:
-            return model
-        refined = self.refiner.refine(self.model, model, server_round)
-        self.metrics |= self.refiner.metrics
-        self.spent("refinement", self.refiner.seconds)
-        return refined
-
-    def transductive_set(self) -> refinement.Images | None:
-        """What the refinement works on; None where there is nothing yet."""
-        return self.evaluator.data
-
-    def state(self) -> tuple[Group, dict[str, Any]]:
-        """What the server keeps besides the model, for checkpoints: arrays and JSON values."""
-        arrays = {f"moment-{name}": array for name, array in self.moments.items()}
-        scalars = self.accountant.state()
-        if self.refiner is None:
-            return arrays, scalars
-        kept, said = self.refiner.state()
-        return {**arrays, **kept}, {**scalars, **said}
-
-    def restore(self, arrays: Group, scalars: dict[str, Any]) -> None:
-        """Take back what `state` gave."""
-        moments = {k: v for k, v in arrays.items() if k.startswith("moment-")}
-        self.moments = {k.removeprefix("moment-"): v for k, v in moments.items()}
-        self.accountant.restore(scalars)
-        if self.refiner:
-            self.refiner.restore(arrays, scalars)
 
     # ---- Flower's interface
 
@@ -233,13 +181,6 @@ class FedStrategy(Ledger, Strategy):
         if self.refiner and self.refiner.refined is not None:
             metrics["refined/test_accuracy"] = self.refined_accuracy(self.refiner.refined, accuracy)
         return loss, metrics
-
-    def refined_accuracy(self, refined: Vectors, accuracy: float) -> float:
-        """The refined model's accuracy: the new model's, where that is the refined one."""
-        if refined is self.model:
-            return accuracy
-        self.flat.load(refined)
-        return self.evaluator(self.flat.module)[1]
 
     # ---- checkpoints
 
@@ -337,14 +278,6 @@ class FedStrategy(Ledger, Strategy):
                 return f"its {name} has NaN or infinite values"
         own, sent = shapes(self.model), shapes(groups.get("model", self.model))
         return "" if own == sent else f"its model has vectors {sent}, expected {own}"
-
-    def account(self) -> None:
-        """Report what the round's noisy models have spent of the clients' privacy."""
-        self.accountant.release(self.sampled, len(self.losses))
-        try:
-            self.metrics |= self.accountant.metrics(len(self.roster))
-        except ImportError:
-            log(WARNING, "dp/epsilon is not computed: pip install 'fedsyn-flwr[dp]'")
 
     def weight_of(self, result: FitRes) -> float:
         """p_k: the client's samples, or 1 where it has any and weighting is uniform."""
