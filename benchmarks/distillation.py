@@ -2,9 +2,10 @@
 
     python benchmarks/distillation.py [--model vgg8] [--steps 50] [--repeats 5] [--teachers 100]
 
-The bare loop is written without the app's code: torch's Adam over the parameters, the same batches of
-64 already normalised images. The two take turns; each takes the median of its repeats. Then as many
-teachers' logits on 10,000 images as a round has are gathered, and the process's peak memory printed.
+The bare loop is written without the app's code: torch's Adam over the parameters, the same batches
+of 64 already normalised images. The two take turns; each takes the median of its repeats. Then as
+many teachers' logits on 10,000 images as a round has are put together, and the process's peak
+memory is printed.
 """
 
 import argparse
