@@ -14,6 +14,7 @@ from fedsyn_flwr.evaluation import Evaluator
 from fedsyn_flwr.exchange import Roster
 from fedsyn_flwr.flat import FlatModel, Vectors
 from fedsyn_flwr.payload import Group
+from fedsyn_flwr.refinement import Images
 from strategies.ledger import Ledger
 
 
@@ -71,7 +72,7 @@ class Workshop(Ledger):
         self.spent("refinement", self.refiner.seconds)
         return refined
 
-    def transductive_set(self) -> refinement.Images | None:
+    def transductive_set(self) -> Images | None:
         """What the refinement works on; None where there is nothing yet."""
         return self.evaluator.data
 
