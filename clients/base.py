@@ -15,11 +15,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedsyn_flwr.cost import Meter
+from fedsyn_flwr.dp import privatise
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.flat import FlatModel
+from fedsyn_flwr.flat import FlatModel, Vectors
 from fedsyn_flwr.models import SplitModel
 from fedsyn_flwr.payload import Group, Groups, is_finite, pack, unpack
-from fedsyn_flwr.rng import torch_generator
+from fedsyn_flwr.rng import numpy_generator, torch_generator
 from fedsyn_flwr.state import NodeState, VersionedStore
 from fedsyn_flwr.training import Batch, LocalResult, Loss, train_local
 from fedsyn_flwr.worker import Worker
@@ -129,7 +130,7 @@ class FedClient(NumPyClient):
         )
         answer, metrics = self.end_round(result)
         metrics |= {"train-loss": result.loss, **meter.metrics()}
-        return {"model": self.flat.vectors(), **answer}, metrics
+        return {"model": self.sent(groups["model"]), **answer}, metrics
 
     # ---- where a method plugs in
 
@@ -162,6 +163,12 @@ class FedClient(NumPyClient):
     def end_round(self, result: LocalResult) -> tuple[Groups, Metrics]:
         """After the last step: save own state; extra groups and metrics for the server."""
         return {}, {}
+
+    def sent(self, received: Vectors) -> Vectors:
+        """The trained model as the server gets it: clipped and noisy, where the run says so."""
+        key = (self.seed, self.round.number, self.partition, "privacy")
+        settings, variances = self.worker.settings.privacy, self.flat.variances
+        return privatise(self.flat.vectors(), received, settings, numpy_generator(*key), variances)
 
     # ---- tools
 

@@ -1,5 +1,6 @@
 """From configuration to the parts of a run: data, partitions, model, device."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -7,7 +8,7 @@ import numpy as np
 import torch
 
 from fedsyn_flwr.config import Config
-from fedsyn_flwr.data import ImageSet, get_spec, load
+from fedsyn_flwr.data import ImageSet, adapt, get_spec, load
 from fedsyn_flwr.data.partition_cache import cached_partitions
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.models import SplitModel, build_model
@@ -15,15 +16,41 @@ from fedsyn_flwr.rng import derive
 
 
 def images(config: Config, split: Literal["train", "test"]) -> ImageSet:
-    """The run's training or test images, decoded once per machine."""
+    """The run's training images, or the server's test images, decoded once per machine.
+
+    The server's may be another dataset's (``transductive-dataset``); those are brought to the
+    size and the channels of the training images.
+    """
     data = config.data
-    if data.data_dir and not Path(data.data_dir).is_absolute():
+    if split == "train":
+        return _load(data.dataset, "train", "data-dir", data.data_dir, data.limit_train)
+    own, folder = data.transductive_dataset, data.transductive_data_dir
+    if not own and not folder:
+        return _load(data.dataset, "test", "data-dir", data.data_dir, data.limit_test)
+    key, name = "transductive-data-dir", own or data.dataset
+    check_classes(data.dataset, name)
+    test = _load(name, "test", key, folder, data.limit_test)
+    channels, size, _ = images(config, "train").images.shape[1:]
+    adapted = adapt(torch.from_numpy(np.array(test.images)), channels, size)
+    return replace(test, images=adapted.numpy())
+
+
+def check_classes(dataset: str, other: str) -> None:
+    """Refuse a transductive dataset whose classes are not as many as the clients'."""
+    ours, theirs = get_spec(dataset).num_classes, get_spec(other).num_classes
+    if ours != theirs:
         raise UserError(
-            f"data-dir = {data.data_dir!r} is relative: give an absolute path "
+            f"transductive-dataset = {other!r} has {theirs} classes, {dataset} has {ours}"
+        )
+
+
+def _load(name: str, split: Literal["train", "test"], key: str, folder: str, n: int) -> ImageSet:
+    if folder and not Path(folder).is_absolute():
+        raise UserError(
+            f"{key} = {folder!r} is relative: give an absolute path "
             "(a run executes in another folder; `fedsyn run` resolves it for you)"
         )
-    limit = data.limit_train if split == "train" else data.limit_test
-    return load(data.dataset, split, data_dir=data.data_dir, limit=limit)
+    return load(name, split, data_dir=folder, limit=n)
 
 
 def partitions(config: Config, train: ImageSet, num_clients: int) -> list[np.ndarray]:

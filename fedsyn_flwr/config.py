@@ -54,6 +54,8 @@ class DataConfig:
     dirichlet_alpha: Positive
     classes_per_client: Count
     natural_column: str
+    transductive_dataset: str
+    transductive_data_dir: str
 
 
 @dataclass(frozen=True, config=SETTINGS)
@@ -111,6 +113,44 @@ class ServerOptimizerConfig:
 
 
 @dataclass(frozen=True, config=SETTINGS)
+class RefinementConfig:
+    """What the server distils the average to; the symbols are those of `distillation`.
+
+    ``mrtf_modules`` = "none" regresses to the method without refinement, "avglogi" to FedDF.
+    ``mrtf_u_min`` = 1 trusts the clients alone, whatever their loss.
+    """
+
+    refinement: Literal["none", "feddf", "mrtf"]
+    transductive_set: Literal["test", "pool"]
+    mrtf_modules: Literal["none", "avglogi", "avgprob", "st", "st+rd", "st+rd+clr"]
+    mrtf_variant: Literal["paper", "released"]
+    mrtf_tau: Positive
+    mrtf_u_min: Share
+    mrtf_clr_start: Count
+    mrtf_clr_center: bool
+    mrtf_distribute: bool
+    mrtf_steps: Count
+    mrtf_lr: Positive
+    mrtf_weight_decay: NonNegative
+    mrtf_batch: Count
+    mrtf_bn: Literal["train", "eval"]
+    mrtf_logits: Literal["float32", "float16"]
+    server_threads: CountOrZero
+
+
+@dataclass(frozen=True, config=SETTINGS)
+class PrivacyConfig:
+    """Noise on what a client sends; both 0 is off, see `dp`.
+
+    ``dp_clip`` = 0 does not clip, as the MrTF paper's code: noise without a guarantee.
+    """
+
+    dp_clip: NonNegative
+    dp_sigma: NonNegative
+    dp_delta: Annotated[float, Field(gt=0, lt=1)]
+
+
+@dataclass(frozen=True, config=SETTINGS)
 class OutputConfig:
     """What is measured and where it is kept."""
 
@@ -121,6 +161,19 @@ class OutputConfig:
     results_dir: str
     run_name: Annotated[str, Field(pattern=r"^[\w.+=-]*$")]
     state_dir: str
+
+
+# Field of `Config` → its class.
+CONCERNS: dict[str, Any] = {
+    "data": DataConfig,
+    "model": ModelConfig,
+    "federation": FederationConfig,
+    "train": TrainConfig,
+    "server": ServerOptimizerConfig,
+    "refinement": RefinementConfig,
+    "privacy": PrivacyConfig,
+    "output": OutputConfig,
+}
 
 
 @dataclass(frozen=True, config=SETTINGS)
@@ -135,13 +188,15 @@ class Config:
     federation: FederationConfig
     train: TrainConfig
     server: ServerOptimizerConfig
+    refinement: RefinementConfig
+    privacy: PrivacyConfig
     output: OutputConfig
     params: Any
     raw: dict[str, Any]
 
     def flat(self) -> dict[str, Any]:
         """Every key with its resolved value, in TOML spelling, defaults included."""
-        concerns = (self.data, self.model, self.federation, self.train, self.server, self.output)
+        concerns = [getattr(self, name) for name in CONCERNS]
         resolved = {kebab(k): v for part in concerns for k, v in asdict(part).items()}
         return {**self.raw, **resolved}
 
@@ -231,16 +286,11 @@ def load(run_config: RunConfig) -> Config:
     from fedsyn_flwr import registry
 
     check_keys(run_config)
-    federation = parse(FederationConfig, run_config)
+    strategy = parse(FederationConfig, run_config).strategy
     all_params = {cls: parse(cls, run_config) for cls in registry.param_classes()}
     return Config(
-        data=parse(DataConfig, run_config),
-        model=parse(ModelConfig, run_config),
-        federation=federation,
-        train=parse(TrainConfig, run_config),
-        server=parse(ServerOptimizerConfig, run_config),
-        output=parse(OutputConfig, run_config),
-        params=all_params.get(registry.method(federation.strategy).params),
+        **{name: parse(concern, run_config) for name, concern in CONCERNS.items()},
+        params=all_params.get(registry.method(strategy).params),
         raw=dict(run_config),
     )
 

@@ -113,6 +113,11 @@ class FlatModel:
         """The three vectors as NumPy arrays (views on CPU: copy before the model changes)."""
         return {kind: getattr(self, kind).cpu().numpy() for kind in KINDS}
 
+    @property
+    def variances(self) -> list[slice]:
+        """Where the running variances lie in the buffers."""
+        return [slice(s.start, s.stop) for s in self.slots if s.name.endswith("running_var")]
+
     def copy_vectors(self) -> Vectors:
         """The three vectors, copied."""
         return {kind: array.copy() for kind, array in self.vectors().items()}

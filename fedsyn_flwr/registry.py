@@ -107,6 +107,24 @@ METHODS = {
         HFMDS_PARAMS,
         "hard-feature-matching data synthesis (arXiv 2308.04761)",
     ),
+    "feddf": Method(
+        "strategies.feddf:FedDF",
+        FEDAVG_CLIENT,
+        None,
+        "distils the clients' mean logits on the server (arXiv 2006.07242)",
+    ),
+    "mrtf": Method(
+        "strategies.mrtf:MrTF",
+        FEDAVG_CLIENT,
+        None,
+        "refines the average on the server's unlabelled test set (arXiv 2305.04201)",
+    ),
+    "hfmds-mrtf": Method(
+        "strategies.mrtf:HFMDSMrTF",
+        "clients.hfmds:HFMDSClient",
+        HFMDS_PARAMS,
+        "HFMDS-FL's clients with MrTF's refinement on the server",
+    ),
 }
 
 

@@ -9,28 +9,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from logging import WARNING
 from typing import Any
 
-from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Scalar
+from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Scalar, log
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
-from fedsyn_flwr import server_optim
 from fedsyn_flwr.averaging import RunningAverage
 from fedsyn_flwr.checkpoint import Checkpoint
 from fedsyn_flwr.config import Config
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.evaluation import Evaluator
 from fedsyn_flwr.exchange import Reply, Roster, exchange, sample_clients, wait_for_clients
-from fedsyn_flwr.flat import FlatModel, Vectors
+from fedsyn_flwr.flat import FlatModel
 from fedsyn_flwr.payload import Group, Groups, from_parameters, is_finite, nbytes, to_parameters
 from strategies.ledger import Ledger, Metrics
+from strategies.workshop import Workshop
 
 Progress = Callable[[str, int, int], None]
 
 
-class FedStrategy(Ledger, Strategy):
+class FedStrategy(Workshop, Ledger, Strategy):
     """Federated averaging; other methods override the step that their paper changes.
 
     Parameters
@@ -46,11 +47,11 @@ class FedStrategy(Ledger, Strategy):
 
     Attributes
     ----------
-    server_optimizer : str
-        The server optimiser that the method is named after; empty where the key decides.
+    model : dict
+        w_t, as vectors.
+    roster : dict
+        Partition → client, once all are known.
     """
-
-    server_optimizer = ""
 
     def __init__(self, config: Config, flat: FlatModel, evaluator: Evaluator, run: str) -> None:
         super().__init__()
@@ -60,14 +61,13 @@ class FedStrategy(Ledger, Strategy):
         self.flat = flat
         self.evaluator = evaluator
         self.run = run
-        self.model: Vectors = flat.copy_vectors()
+        self.model = flat.copy_vectors()
         self.parameters = self.serialise({})
         self.roster: Roster = {}
         self.settled = 0
         self.pool_version = 0
-        self.optimizer = server_optim.chosen(config.server, self.server_optimizer)
-        self.moments: Group = {}
-        self.attempt = 0
+        self.equip()
+        self.attempt = self.sampled = 0
         self.progress: Progress = lambda phase, done, total: None
         self.clear()
 
@@ -97,6 +97,8 @@ class FedStrategy(Ledger, Strategy):
         if weight > 0:
             self.average.add(groups["model"], weight)
             self.losses.append((float(result.metrics["train-loss"]), result.num_examples))
+            if self.refiner:
+                self.refiner.learn(groups["model"], self.losses[-1][0])
 
     def finalise(self, server_round: int) -> tuple[Parameters | None, Metrics]:
         """The round's new model; None, and the old one stays, when nothing was trained."""
@@ -105,34 +107,10 @@ class FedStrategy(Ledger, Strategy):
             return None, self.metrics
         self.model = self.refine(self.server_step(self.average.mean()), server_round)
         self.parameters = self.serialise({})
+        self.account()
         total = sum(n for _, n in self.losses)
         self.metrics["clients/train_loss"] = sum(loss * n for loss, n in self.losses) / total
         return self.parameters, self.metrics
-
-    def server_step(self, mean: Vectors) -> Vectors:
-        """What becomes of the average: the server optimiser's step from w_t towards it.
-
-        Only the trainable parameters take it; running statistics and counters are the average's.
-        """
-        if self.optimizer is None:
-            return mean
-        w, self.moments = self.optimizer.step(
-            self.model["trainable"], mean["trainable"], self.moments
-        )
-        return {**mean, "trainable": w}
-
-    def refine(self, model: Vectors, server_round: int) -> Vectors:
-        """The server's own work on the new model."""
-        return model
-
-    def state(self) -> tuple[Group, dict[str, Any]]:
-        """What the server keeps besides the model, for checkpoints: arrays and JSON values."""
-        return {f"moment-{name}": array for name, array in self.moments.items()}, {}
-
-    def restore(self, arrays: Group, scalars: dict[str, Any]) -> None:
-        """Take back what `state` gave."""
-        moments = {k: v for k, v in arrays.items() if k.startswith("moment-")}
-        self.moments = {k.removeprefix("moment-"): v for k, v in moments.items()}
 
     # ---- Flower's interface
 
@@ -162,6 +140,7 @@ class FedStrategy(Ledger, Strategy):
         federation = self.federation
         key = (federation.seed, server_round, self.attempt)
         sampled = sample_clients(self.roster, federation.fraction_fit, key)
+        self.sampled = len(sampled)
         return self.messages(sampled, "train", server_round)
 
     def aggregate_fit(
@@ -198,7 +177,10 @@ class FedStrategy(Ledger, Strategy):
             return None
         self.flat.load(self.model)
         loss, accuracy = self.evaluator(self.flat.module)
-        return loss, {"server/test_accuracy": accuracy, "server/test_loss": loss}
+        metrics: Metrics = {"server/test_accuracy": accuracy, "server/test_loss": loss}
+        if self.refiner and self.refiner.refined is not None:
+            metrics["refined/test_accuracy"] = self.refined_accuracy(self.refiner.refined, accuracy)
+        return loss, metrics
 
     # ---- checkpoints
 
@@ -222,6 +204,8 @@ class FedStrategy(Ledger, Strategy):
         self.roster = wait_for_clients(
             client_manager, federation.num_clients, federation.node_timeout
         )
+        if self.accountant.active and self.accountant.objection:
+            log(WARNING, "differential privacy: no guarantee: %s", self.accountant.objection)
         if self.settled == 0:
             self.prepare()
 
@@ -234,6 +218,8 @@ class FedStrategy(Ledger, Strategy):
         """An empty average, for a round or another attempt at it."""
         self.average = RunningAverage()
         self.losses: list[tuple[float, int]] = []
+        if self.refiner:
+            self.refiner.clear(self.transductive_set())
 
     def messages(
         self, partitions: Iterable[int], phase: str, server_round: int
@@ -281,6 +267,7 @@ class FedStrategy(Ledger, Strategy):
         if problem:
             self.reject(reply.partition, problem)
             return None, {}
+        self.accountant.exposed |= groups.keys() != {"model"}
         self.costs.add(reply.result.metrics)
         return reply.result, groups
 

@@ -5,8 +5,9 @@ from typing import Any
 from fedsyn_flwr.data import get_spec
 from fedsyn_flwr.exchange import Reply
 from fedsyn_flwr.payload import Group, Groups
+from fedsyn_flwr.refinement import Images
 from fedsyn_flwr.rng import numpy_generator
-from fedsyn_flwr.synthesis.pool import Pool, problem_with
+from fedsyn_flwr.synthesis.pool import Pool, PoolImages, problem_with
 from fedsyn_flwr.tally import Tally
 from strategies.fedavg import FedAvg
 
@@ -19,6 +20,7 @@ class HFMDS(FedAvg):
     """
 
     pool: Group | None = None
+    makes_pool = True
 
     def before_fit(self, server_round: int) -> None:
         """Synthesis when t is a multiple of T_d."""
@@ -63,6 +65,12 @@ class HFMDS(FedAvg):
         if self.pool is None or partition in self.holders or self.params.hfmds_alpha == 1:
             return groups
         return {**groups, "synthetic": self.pool}
+
+    def transductive_set(self) -> Images | None:
+        """The pool, where the refinement is to work on that."""
+        if self.config.refinement.transductive_set == "test":
+            return super().transductive_set()
+        return PoolImages(self.pool, self.evaluator.data) if self.pool else None
 
     def fold(self, reply: Reply) -> None:
         """Remember who has answered with the current pool."""

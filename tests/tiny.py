@@ -47,7 +47,10 @@ def quadratic(kind: type[FedClient], folder: Path, params: Any = None, **train: 
         flat=FlatModel(model),
         partitions=[torch.arange(2)],
         settings=SimpleNamespace(
-            params=params, train=train_config(**train), federation=SimpleNamespace(seed=0)
+            params=params,
+            train=train_config(**train),
+            federation=SimpleNamespace(seed=0),
+            privacy=SimpleNamespace(dp_clip=0.0, dp_sigma=0.0),
         ),
         fetch=lambda chosen, generator: Batch(torch.zeros(2, 1), torch.zeros(2)),
         state=lambda run: NodeState(folder, run),

@@ -57,6 +57,25 @@ class Pool:
         return Pool(self.images[kept], self.labels[kept])
 
 
+class PoolImages:
+    """A pool as a set of images without an order, for the server's own refinement.
+
+    ``labels`` (N,) are those that the images were made for.
+    """
+
+    def __init__(self, pool: Group, data: ResidentData) -> None:
+        self.images, self.data = torch.from_numpy(pool["images"]), data
+        self.labels = torch.from_numpy(pool["labels"]).to(data.labels.device)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def x(self, indices: Tensor) -> Tensor:
+        """Normalised float32 images of ``indices`` (B,)."""
+        picked = self.images.index_select(0, indices)
+        return self.data.laid_out(decode(picked, self.data.mean, self.data.std))
+
+
 def class_quotas(counts: np.ndarray, size: int) -> list[int]:
     """How many of each class to keep: ``size`` in all, as equal as the counts allow.
 

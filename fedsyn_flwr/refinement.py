@@ -1,0 +1,347 @@
+"""The server's own work on a new model: FedDF (arXiv 2006.07242) and MrTF (arXiv 2305.04201).
+
+A part that any strategy can carry, as `server_optim` is. The server holds a set without labels (the
+transductive set). Every reply's model goes through the one resident network, and only its logits
+on that set are kept: S·M·C numbers. Out of them come targets, which the average is distilled to.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsyn_flwr import distillation as d
+from fedsyn_flwr.config import Config, RefinementConfig
+from fedsyn_flwr.errors import UserError
+from fedsyn_flwr.flat import FlatModel, Vectors
+from fedsyn_flwr.models import SplitModel
+from fedsyn_flwr.payload import Group
+
+RECENT = 5
+ENTROPY_LIMIT = 0.95
+RELEASED_POWER = 0.75
+
+
+class Images(Protocol):
+    """What the server distils on; ``labels`` (M,) are read for metrics only."""
+
+    labels: Tensor
+
+    def __len__(self) -> int:
+        """M."""
+
+    def x(self, indices: Tensor) -> Tensor:
+        """Normalised images (B, c, h, w) of ``indices`` (B,)."""
+
+
+class View(NamedTuple):
+    """A model's features (M, d) and logits (M, C) on the set."""
+
+    features: Tensor
+    logits: Tensor
+
+
+@dataclass(frozen=True)
+class Reading:
+    """In what the paper and the authors' code differ.
+
+    ``std_batch`` samples share a standard deviation (0 = all); ``factor`` is the clusters';
+    ``power`` tempers AvgLogi; ``first`` is the first round with clusters; ``guard``: clusters that
+    say nothing are not used; ``together``: clients and global models share one softmax;
+    ``remember``: targets are a running mean over the rounds; ``distribute``: clients get the
+    refined model.
+    """
+
+    tau: float
+    std_batch: int
+    factor: float
+    power: float
+    first: int
+    centre: bool
+    guard: bool
+    together: bool
+    remember: bool
+    distribute: bool
+
+    @staticmethod
+    def of(s: RefinementConfig) -> Reading:
+        """The reading that ``mrtf-variant`` names."""
+        if s.mrtf_variant == "paper":
+            start, centre = s.mrtf_clr_start, s.mrtf_clr_center
+            options = {"guard": True, "together": False, "remember": False}
+            send = s.mrtf_distribute
+            return Reading(
+                s.mrtf_tau, 0, s.mrtf_tau, 1.0, start, centre, distribute=send, **options
+            )
+        return Reading(
+            tau=1.0,
+            std_batch=s.mrtf_batch,
+            factor=2 * s.mrtf_tau,
+            power=RELEASED_POWER,
+            first=1,
+            centre=False,
+            guard=False,
+            together=True,
+            remember=True,
+            distribute=False,
+        )
+
+
+class Refiner:
+    """Gathers a round's teachers and refines its average.
+
+    Parameters
+    ----------
+    config : Config
+        The run's configuration.
+    settings : RefinementConfig
+        Its refinement, with the method's own modules filled in.
+    flat : FlatModel
+        The server's resident model, borrowed for every pass.
+
+    Attributes
+    ----------
+    metrics : dict
+        What is reported of the last refinement.
+    refined : dict or None
+        The refined model, None where nothing was refined.
+    """
+
+    def __init__(self, config: Config, settings: RefinementConfig, flat: FlatModel) -> None:
+        self.settings, self.flat = settings, flat
+        self.reading = Reading.of(settings)
+        self.modules = set(settings.mrtf_modules.split("+"))
+        self.seed = config.federation.seed
+        self.batch_size = config.output.eval_batch_size
+        self.distillation = d.DistilSettings(
+            steps=settings.mrtf_steps,
+            lr=settings.mrtf_lr,
+            weight_decay=settings.mrtf_weight_decay,
+            batch=settings.mrtf_batch,
+            clip_norm=config.train.clip_norm,
+            moving_statistics=settings.mrtf_bn == "train",
+        )
+        self.past_losses: list[float] = []
+        self.memory: Tensor | None = None
+        self.clear(None)
+
+    # ---- a round
+
+    def clear(self, images: Images | None) -> None:
+        """Forget an attempt's teachers; the next ones look at these images."""
+        self.images = images
+        self.logits: list[Tensor] = []
+        self.losses: list[float] = []
+        self.metrics: dict[str, float] = {}
+        self.seconds = 0.0
+        self.refined: Vectors | None = None
+
+    def learn(self, model: Vectors, loss: float) -> None:
+        """Take in a client's model, as logits, and its mean training loss."""
+        self.losses.append(loss)
+        if self.images is not None:
+            with self.timed():
+                stored = getattr(torch, self.settings.mrtf_logits)
+                self.logits.append(self.look(self.flat, model).logits.to(stored))
+
+    def refine(self, before: Vectors, after: Vectors, server_round: int) -> Vectors:
+        """The model that is sent on.
+
+        Parameters
+        ----------
+        before, after : dict
+            θ_t, which the round began with, and θ_{t+1}, the average.
+        """
+        if self.images is None or not self.logits:
+            return after
+        with self.timed():
+            target = self.target(before, after, server_round)
+            self.flat.load(after)
+            d.distil(
+                self.flat,
+                self.images.x,
+                target,
+                self.distillation,
+                seed=self.seed,
+                key=(server_round,),
+            )
+            self.refined = self.flat.copy_vectors()
+        self.past_losses = [*self.past_losses, self.loss][-RECENT:]
+        return self.refined if self.reading.distribute else after
+
+    # ---- its target
+
+    def target(self, before: Vectors, after: Vectors, server_round: int) -> Tensor:
+        """What the refined model is to answer, shape (M, C); fills in the metrics."""
+        logits = torch.stack(self.logits).float()
+        self.logits = []  # half of the memory, from here on
+        average = self.look(self.flat, after)
+        target = self.ensemble(logits, before, average)
+        if "clr" in self.modules and server_round >= self.reading.first:
+            target = self.cluster(target, average.features)
+        if self.reading.remember:
+            target = self.remembered(target)
+        self.measure("averaged", average.logits)
+        self.measure("ensemble", target)
+        self.metrics["refinement/entropy"] = float(d.entropy(target).mean())
+        return target
+
+    def ensemble(self, logits: Tensor, before: Vectors, average: View) -> Tensor:
+        """The target before its clusters: the modules' row of the ablation."""
+        if "avglogi" in self.modules:
+            target = d.average_logits(logits)
+            return target if self.reading.power == 1 else d.tempered(target, self.reading.power)
+        if "avgprob" in self.modules:
+            return d.average_probabilities(logits)
+        q = self.stabilise(logits)
+        self.count_chosen(d.confidence(q))
+        if "rd" not in self.modules:
+            return q.mean(dim=0)
+        old = self.stabilise(self.look(self.flat, before).logits)
+        u = self.trust(logits.shape[-1])
+        self.metrics["refinement/u"] = u
+        rule = d.rectified_released if self.reading.together else d.rectified
+        return rule(q, old, self.stabilise(average.logits), u)
+
+    def cluster(self, target: Tensor, features: Tensor) -> Tensor:
+        """CLR, unless it would wipe the target out."""
+        refined, empty = d.clustered(target, features, self.reading.factor, self.reading.centre)
+        limit = ENTROPY_LIMIT * math.log(target.shape[1])
+        useless = self.reading.guard and float(d.entropy(refined).mean()) > limit
+        self.metrics["refinement/clr_empty_classes"] = empty
+        self.metrics["refinement/clr_skipped"] = int(useless)
+        return target if useless else refined
+
+    def remembered(self, target: Tensor) -> Tensor:
+        """The running mean over rounds, with weight 1 - u of the past; rows become distributions.
+
+        Another set (a new pool) has no past.
+        """
+        if self.memory is not None and self.memory.shape == target.shape:
+            u = self.trust(target.shape[1])
+            target = u * target + (1 - u) * self.memory.to(target.device)
+        self.memory = target
+        return d.tempered(target, 1.0)
+
+    def trust(self, classes: int) -> float:
+        """u_t by this round's loss; the released code's, by the last five rounds before it."""
+        loss = self.loss
+        if self.reading.together:
+            past = self.past_losses
+            loss = sum(past) / len(past) if past else math.log(classes)
+        return d.trust(loss, classes, self.settings.mrtf_u_min)
+
+    def stabilise(self, logits: Tensor) -> Tensor:
+        """ST in this run's reading."""
+        return d.stabilised(logits, self.reading.tau, self.reading.std_batch)
+
+    @property
+    def loss(self) -> float:
+        """mean_k L_{t,k}, every client alike."""
+        return sum(self.losses) / len(self.losses)
+
+    # ---- looking and measuring
+
+    @torch.no_grad()
+    def look(self, flat: FlatModel, model: Vectors) -> View:
+        """Features and logits of a model on the whole set."""
+        assert self.images is not None
+        flat.load(model)
+        module: SplitModel = flat.module.eval()
+        parts = []
+        for indices in torch.arange(len(self.images)).split(self.batch_size):
+            features = module.forward_features(self.images.x(indices))
+            parts.append((features, module.classifier(features)))
+        features, logits = (torch.cat(column) for column in zip(*parts, strict=True))
+        return View(features, logits)
+
+    def measure(self, whose: str, scores: Tensor) -> None:
+        """Accuracy by the labels, the only use of them; scores (M, C)."""
+        assert self.images is not None
+        right = scores.argmax(dim=1) == self.images.labels
+        name = "pool" if self.settings.transductive_set == "pool" else "test"
+        self.metrics[f"{whose}/{name}_accuracy"] = float(right.float().mean())
+
+    def count_chosen(self, weights: Tensor) -> None:
+        """For how many of the samples each client is the most confident; weights (S, M)."""
+        shares = torch.bincount(weights.argmax(dim=0), minlength=len(weights)) / weights.shape[1]
+        self.metrics["refinement/chosen_share_max"] = float(shares.max())
+        self.metrics["refinement/chosen_share_min"] = float(shares.min())
+        self.metrics["refinement/chosen_clients"] = int((shares > 0).sum())
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """With the server's number of threads, on which the bits depend; adds the seconds."""
+        start, before = time.perf_counter(), torch.get_num_threads()
+        torch.set_num_threads(self.settings.server_threads or before)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+            self.seconds += time.perf_counter() - start
+
+    # ---- checkpoints
+
+    def state(self) -> tuple[Group, dict[str, Any]]:
+        """What crosses rounds: the running targets and the last losses."""
+        kept = {} if self.memory is None else {"refinement-targets": as_array(self.memory)}
+        return kept, {"refinement-losses": self.past_losses}
+
+    def restore(self, arrays: Group, scalars: dict[str, Any]) -> None:
+        """Take back what `state` gave."""
+        kept = arrays.get("refinement-targets")
+        self.memory = None if kept is None else torch.from_numpy(kept)
+        self.past_losses = list(scalars["refinement-losses"])
+
+
+def as_array(tensor: Tensor) -> np.ndarray:
+    """A CPU copy."""
+    array: np.ndarray = tensor.cpu().numpy().copy()
+    return array
+
+
+def chosen(config: Config, preset: str, makes_pool: bool, flat: FlatModel) -> Refiner | None:
+    """The run's refinement, None without one.
+
+    Parameters
+    ----------
+    config : Config
+        The keys.
+    preset : str
+        The refinement of a method that is named after one; empty otherwise.
+    makes_pool : bool
+        Whether the method makes synthetic images.
+    flat : FlatModel
+        The server's resident model.
+
+    Raises
+    ------
+    UserError
+        If the key names another refinement than the method, or a pool that never comes.
+    """
+    settings = config.refinement
+    key = settings.refinement
+    if preset and key not in ("none", preset):
+        raise UserError(
+            f"refinement = {key!r}: this strategy brings {preset!r}; "
+            'use strategy = "fedavg" for another one'
+        )
+    name = preset or key
+    if name == "feddf":
+        settings = replace(settings, mrtf_modules="avglogi")
+    if name == "none" or settings.mrtf_modules == "none":
+        return None
+    if settings.transductive_set == "pool" and not makes_pool:
+        raise UserError(
+            f'transductive-set = "pool": {config.federation.strategy} makes no synthetic images; '
+            'use "test", or a strategy that makes some, such as hfmds'
+        )
+    return Refiner(config, settings, flat)
