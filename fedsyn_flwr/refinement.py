@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,10 +24,10 @@ from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import FlatModel, Vectors
 from fedsyn_flwr.models import SplitModel
 from fedsyn_flwr.payload import Group
+from fedsyn_flwr.readings import Reading
 
 RECENT = 5
 ENTROPY_LIMIT = 0.95
-RELEASED_POWER = 0.75
 
 
 class Images(Protocol):
@@ -47,52 +47,6 @@ class View(NamedTuple):
 
     features: Tensor
     logits: Tensor
-
-
-@dataclass(frozen=True)
-class Reading:
-    """In what the paper and the authors' code differ.
-
-    ``std_batch`` samples share a standard deviation (0 = all); ``factor`` is the clusters';
-    ``power`` tempers AvgLogi; ``first`` is the first round with clusters; ``guard``: clusters that
-    say nothing are not used; ``together``: clients and global models share one softmax;
-    ``remember``: targets are a running mean over the rounds; ``distribute``: clients get the
-    refined model.
-    """
-
-    tau: float
-    std_batch: int
-    factor: float
-    power: float
-    first: int
-    centre: bool
-    guard: bool
-    together: bool
-    remember: bool
-    distribute: bool
-
-    @staticmethod
-    def of(s: RefinementConfig) -> Reading:
-        """The reading that ``mrtf-variant`` names."""
-        if s.mrtf_variant == "paper":
-            start, centre = s.mrtf_clr_start, s.mrtf_clr_center
-            options = {"guard": True, "together": False, "remember": False}
-            send = s.mrtf_distribute
-            return Reading(
-                s.mrtf_tau, 0, s.mrtf_tau, 1.0, start, centre, distribute=send, **options
-            )
-        return Reading(
-            tau=1.0,
-            std_batch=s.mrtf_batch,
-            factor=2 * s.mrtf_tau,
-            power=RELEASED_POWER,
-            first=1,
-            centre=False,
-            guard=False,
-            together=True,
-            remember=True,
-            distribute=False,
-        )
 
 
 class Refiner:
