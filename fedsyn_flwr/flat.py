@@ -8,17 +8,19 @@ the vector where asked, so the memory format costs nothing per round.
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import TypeVar
 
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.models import SplitModel
 
 KINDS = ("trainable", "buffers", "counters")
 Vectors = dict[str, np.ndarray]
+M = TypeVar("M", bound=nn.Module, default=SplitModel)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def _slots(module: nn.Module, channels_last: bool) -> list[Slot]:
     return slots
 
 
-class FlatModel:
+class FlatModel(Generic[M]):
     """A module whose tensors live in flat vectors.
 
     Attributes
@@ -80,7 +82,7 @@ class FlatModel:
         Hash of names, kinds, shapes and order. Vectors of another layout are refused.
     """
 
-    def __init__(self, module: SplitModel, *, channels_last: bool = True) -> None:
+    def __init__(self, module: M, *, channels_last: bool = True) -> None:
         self.module = module
         self.slots = _slots(module, channels_last)
         self.layout = hashlib.sha256(repr(self.slots).encode()).hexdigest()[:16]
@@ -145,6 +147,17 @@ class FlatModel:
         return {
             s.name: s.view(getattr(self, s.kind)).detach().cpu().contiguous().clone()
             for s in self.slots
+        }
+
+    def part(self, prefix: str, vectors: Vectors) -> dict[str, Tensor]:
+        """Copies of the tensors below ``prefix`` (``classifier.``) of a model of these vectors.
+
+        They go by their names inside that part.
+        """
+        return {
+            s.name.removeprefix(prefix): s.view(torch.from_numpy(vectors[s.kind])).clone()
+            for s in self.slots
+            if s.name.startswith(prefix)
         }
 
     def digest(self) -> str:

@@ -95,6 +95,12 @@ METHODS = {
         None,
         "FedAvg with Yogi on the server (arXiv 2003.00295)",
     ),
+    "fedgen": Method(
+        "strategies.fedgen:FedGen",
+        "clients.fedgen:FedGenClient",
+        "clients.fedgen:FedGenParams",
+        "classifiers learn from a generator of features that all of them teach (arXiv 2105.10056)",
+    ),
     "fmds": Method(
         "strategies.hfmds:HFMDS",
         "clients.fmds:FMDSClient",

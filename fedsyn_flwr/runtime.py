@@ -1,7 +1,11 @@
-"""Settings of the process that make its arithmetic faster, never different."""
+"""Settings of the process: memory that is kept, a number of threads that is fixed."""
 
 import ctypes
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 ONE_GIB = 2**30
@@ -26,3 +30,17 @@ def keep_freed_memory() -> bool:
     except (OSError, AttributeError):
         return False
     return bool(mallopt(M_MMAP_THRESHOLD, ONE_GIB)) and bool(mallopt(M_TRIM_THRESHOLD, ONE_GIB))
+
+
+@contextmanager
+def cpu_threads(count: int) -> Iterator[None]:
+    """Inside, PyTorch has so many CPU threads: how work is split over them decides its last bits.
+
+    For what the server computes and the run depends on; a server's own number is its machine's.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

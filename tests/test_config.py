@@ -75,6 +75,7 @@ def test_every_key_has_a_comment_or_a_telling_name() -> None:
         ("synthesis-loss", "mse", "allowed are 'ce', 'ce+fm' or 'ce+hfm'"),
         ("fedprox-mu", -1, "fedprox-mu = -1: must be greater than or equal to 0"),
         ("moon-temperature", 0, "moon-temperature = 0: must be greater than 0"),
+        ("fedgen-decay", 0, "fedgen-decay = 0: must be greater than 0"),
         ("server-optimizer", "sgd", "allowed are 'none', 'avgm', 'adagrad', 'adam' or 'yogi'"),
         ("server-beta2", 1, "server-beta2 = 1: must be less than 1"),
         ("device", "tpu", "device = 'tpu'"),

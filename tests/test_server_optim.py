@@ -170,7 +170,7 @@ def test_the_method_is_fedavg_with_the_key(tmp_path: Path, strategy: str) -> Non
     assert final(tmp_path / "b", **{"server-optimizer": METHODS[strategy]}) == named
 
 
-@pytest.mark.parametrize("strategy", ["fedprox", "moon", "fedmmd", "scaffold", "hfmds"])
+@pytest.mark.parametrize("strategy", ["fedprox", "moon", "fedmmd", "scaffold", "fedgen", "hfmds"])
 def test_it_composes_with_any_client(tmp_path: Path, strategy: str) -> None:
     plain = final(tmp_path / "a", strategy=strategy)
     adam = final(tmp_path / "b", strategy=strategy, **{"server-optimizer": "adam"})
