@@ -83,6 +83,10 @@ class FedStrategy(Ledger, Strategy):
         """Groups that this client gets beside the model; the same objects where shared."""
         return {}
 
+    def shared(self) -> Group:
+        """The pool of ``pool_version``, for people: uint8 pixels ``images``, int64 ``labels``."""
+        raise NotImplementedError(f"{type(self).__name__} shares no images")
+
     def fold(self, reply: Reply) -> None:
         """Take one trained model into the round's average; replies come in partition order."""
         result, groups = self.accept(reply)

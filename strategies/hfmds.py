@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import torch
+
 from fedsyn_flwr.data import get_spec
 from fedsyn_flwr.exchange import Reply
 from fedsyn_flwr.payload import Group, Groups
 from fedsyn_flwr.rng import numpy_generator
+from fedsyn_flwr.synthesis.encoding import decode, encode
 from fedsyn_flwr.synthesis.pool import Pool, problem_with
 from fedsyn_flwr.tally import Tally
 from strategies.fedavg import FedAvg
@@ -65,10 +68,24 @@ class HFMDS(FedAvg):
         return {**groups, "synthetic": self.pool}
 
     def fold(self, reply: Reply) -> None:
-        """Remember who has answered with the current pool."""
+        """Remember who has answered with the current pool.
+
+        Whoever fails may have lost it, and is sent it again.
+        """
         super().fold(reply)
-        if self.pool is not None and reply.result is not None:
+        if self.pool is None:
+            return
+        if reply.result is None:
+            self.holders.discard(reply.partition)
+        else:
             self.holders.add(reply.partition)
+
+    def shared(self) -> Group:
+        """The pool as 8-bit pixels, whatever it travels as."""
+        assert self.pool is not None  # there is a version of it
+        data = self.evaluator.data
+        images = decode(torch.from_numpy(self.pool["images"]), data.mean, data.std)
+        return {**self.pool, "images": encode(images, "uint8", data.mean, data.std)}
 
     def state(self) -> tuple[Group, dict[str, Any]]:
         """The pool. Who holds it is not kept: after a restart everyone is sent it again."""
