@@ -74,7 +74,7 @@ class FedStrategy(Ledger, Strategy):
     # ---- where a method plugs in
 
     def prepare(self) -> None:
-        """Before round 1, with all clients known."""
+        """Before round 1's training, with all clients known; counted as part of that round."""
 
     def before_fit(self, server_round: int) -> None:
         """Before a round's training, e.g. a synthesis by all clients."""
@@ -161,6 +161,8 @@ class FedStrategy(Ledger, Strategy):
             self.adopt(parameters)
         if self.attempt == 0:
             self.open_round()
+            if server_round == 1:
+                self.prepare()
             self.before_fit(server_round)
         self.clear()
         federation = self.federation
@@ -221,13 +223,11 @@ class FedStrategy(Ledger, Strategy):
     # ---- tools
 
     def enrol(self, client_manager: ClientManager) -> None:
-        """Wait for the federation and let the method prepare."""
+        """Wait for the federation."""
         federation = self.federation
         self.roster = wait_for_clients(
             client_manager, federation.num_clients, federation.node_timeout
         )
-        if self.settled == 0:
-            self.prepare()
 
     def adopt(self, parameters: Parameters) -> None:
         """Take over a model that came from outside."""
@@ -240,10 +240,11 @@ class FedStrategy(Ledger, Strategy):
         self.losses: list[tuple[float, int]] = []
 
     def messages(
-        self, partitions: Iterable[int], phase: str, server_round: int
+        self, partitions: Iterable[int], phase: str, server_round: int, with_model: bool = True
     ) -> dict[int, FitIns]:
         """A message for each client; clients that get the same arrays share their bytes."""
-        shared: dict[tuple[int, ...], Parameters] = {(): self.parameters}
+        plain = self.parameters if with_model else to_parameters({}, self.flat.layout)
+        shared: dict[tuple[int, ...], Parameters] = {(): plain}
         config: dict[str, Scalar] = {
             "run": self.run,
             "round": server_round,
@@ -260,10 +261,10 @@ class FedStrategy(Ledger, Strategy):
             messages[partition] = FitIns(shared[key], dict(config))
         return messages
 
-    def ask_all(self, phase: str, server_round: int) -> Iterable[Reply]:
+    def ask_all(self, phase: str, server_round: int, with_model: bool = True) -> Iterable[Reply]:
         """Every client's reply to a phase of the method's own, in partition order."""
         start = time.perf_counter()
-        messages = self.messages(self.roster, phase, server_round)
+        messages = self.messages(self.roster, phase, server_round, with_model)
         yield from exchange(
             self.roster, messages, self.federation.round_timeout, partial(self.progress, phase)
         )
