@@ -98,7 +98,8 @@ class FedClient(NumPyClient):
             pool=int(config["pool"]),
         )
         groups = unpack(parameters, self.flat.layout)
-        self.flat.load(groups["model"])
+        if "model" in groups:  # a phase may do without
+            self.flat.load(groups["model"])
         answer, metrics = self.phase(groups)
         metrics |= {"partition-id": self.partition, "phase": self.round.phase}
         return pack(answer, self.flat.layout), len(self.indices), metrics

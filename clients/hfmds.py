@@ -7,29 +7,25 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
-from torch.nn import functional as F
 
-from clients.base import FedClient, Metrics, Step, as_numpy
-from fedsyn_flwr.config import SETTINGS, Count, CountOrZero, NonNegative, Positive, Share
+from clients.base import Metrics, Step, as_numpy
+from clients.pooled import MixedClient, MixedParams
+from fedsyn_flwr.config import SETTINGS, Count, CountOrZero, NonNegative, Positive
 from fedsyn_flwr.cost import Meter
-from fedsyn_flwr.payload import Group, Groups
-from fedsyn_flwr.synthesis.encoding import DType, decode, encode
+from fedsyn_flwr.payload import Groups
 from fedsyn_flwr.synthesis.inversion import InversionSettings, invert, split
-from fedsyn_flwr.synthesis.pool import LocalPool, PoolSampler, keep_pool, open_pool
-from fedsyn_flwr.synthesis.privacy_report import privacy_report, train_observer
 from fedsyn_flwr.synthesis.prototypes import Prototypes
-from fedsyn_flwr.training import Batch, LocalResult, Loss
+from fedsyn_flwr.training import LocalResult
 
 
 @dataclass(frozen=True, config=SETTINGS)
-class HFMDSParams:
+class HFMDSParams(MixedParams):
     """HFMDS-FL's keys.
 
-    ``hfmds_alpha`` is α, the weight of the real data: 1 regresses to FedAvg exactly. ``hfmds_mu``
-    is μ: 0 regresses to FMDS exactly, useful up to about 1. ``hfmds_lambda`` is λ, the share of
-    the old prototype that is kept. ``synthesis_every`` is T_d, ``synthesis_per_client`` B_g,
-    ``synthesis_fm_weight`` w_FM. ``synthesis_patience``, ``synthesis_batch``, ``pool_max`` and
-    ``privacy_epochs`` are off at 0.
+    ``hfmds_mu`` is μ: 0 regresses to FMDS exactly, useful up to about 1. ``hfmds_lambda`` is λ,
+    the share of the old prototype that is kept. ``synthesis_every`` is T_d,
+    ``synthesis_per_client`` B_g, ``synthesis_fm_weight`` w_FM. ``synthesis_patience`` and
+    ``synthesis_batch`` are off at 0.
     """
 
     synthesis_every: Count
@@ -43,16 +39,10 @@ class HFMDSParams:
     synthesis_patience: CountOrZero
     synthesis_tolerance: Annotated[float, Field(ge=0, lt=1)]
     synthesis_batch: CountOrZero
-    synthetic_dtype: DType
-    pool_max: CountOrZero
-    privacy_report: bool
-    privacy_epochs: CountOrZero
     feature_normaliser: Literal["l1", "softmax"]
     feature_level: Literal["vector", "map"]
     hfmds_mu: Annotated[float, Field(ge=-1, le=10)]
     hfmds_lambda: Annotated[float, Field(ge=0, lt=1)]
-    hfmds_alpha: Share
-    hfmds_joint_batch: bool
 
     def inversion(self) -> InversionSettings:
         """The inversion's settings: ``synthesis-loss`` decides which terms remain."""
@@ -71,49 +61,18 @@ class HFMDSParams:
         )
 
 
-class HFMDSClient(FedClient):
+class HFMDSClient(MixedClient):
     """Algorithm 1 of HFMDS-FL, the client's lines."""
 
     params: HFMDSParams
-    pool: PoolSampler | None
     prototypes: Prototypes | None
 
     # ---- training, eq. (6)
 
     def begin_round(self, groups: Groups) -> None:
         """Take the pool, new or kept, and the prototypes of the last round."""
-        pool = self.receive_pool(groups) if self.params.hfmds_alpha < 1 else None
-        self.pool = PoolSampler(pool, self.generator("pool"), self.worker.data) if pool else None
+        super().begin_round(groups)
         self.prototypes = None
-
-    def step_kind(self) -> bool:
-        """Whether synthetic samples are trained on, too."""
-        return self.pool is not None
-
-    def objective(self, step: Step) -> Tensor:
-        """α·CE(real) + (1-α)·CE(synthetic), each over as many samples."""
-        self.observe(step)
-        if self.pool is None:
-            return step.cross_entropy
-        x, y = self.pool.draw(len(step.batch.y))
-        synthetic = F.cross_entropy(self.flat.module(x), y)
-        return self.mix(step.cross_entropy, synthetic)
-
-    def loss(self, batch: Batch) -> Loss:
-        """With ``hfmds-joint-batch``: both halves in one forward pass."""
-        if not self.params.hfmds_joint_batch or self.pool is None:
-            return super().loss(batch)
-        n = len(batch.y)
-        x, y = self.pool.draw(n)
-        joint = self.forward(Batch(torch.cat([batch.x, x]), torch.cat([batch.y, y])))
-        real = F.cross_entropy(joint.logits[:n], batch.y)
-        self.observe(Step(batch, joint.map[:n], joint.features[:n], joint.logits[:n], real))
-        return Loss(self.mix(real, F.cross_entropy(joint.logits[n:], y)), real)
-
-    def mix(self, real: Tensor, synthetic: Tensor) -> Tensor:
-        """The local objective, eq. (6)."""
-        alpha = self.params.hfmds_alpha
-        return alpha * real + (1 - alpha) * synthetic
 
     def observe(self, step: Step) -> None:
         """Gather the real samples' features in the ordinary forward pass."""
@@ -138,7 +97,7 @@ class HFMDSClient(FedClient):
                     "known": as_numpy(self.prototypes.known),
                 }
             )
-        return {}, {"pool-version": self.round.pool}
+        return super().end_round(result)
 
     # ---- synthesis, eqs. (7)-(12)
 
@@ -166,24 +125,6 @@ class HFMDSClient(FedClient):
         if self.params.privacy_report:
             metrics |= self.report(positions, answer["synthetic"])
         return answer, metrics
-
-    def contribution(self, images: Tensor, labels: Tensor) -> Groups:
-        """What is sent to the server."""
-        data = self.worker.data
-        coded = encode(images, self.params.synthetic_dtype, data.mean, data.std)
-        return {"synthetic": {"images": coded, "labels": as_numpy(labels)}}
-
-    def report(self, positions: Tensor, sent: Group) -> Metrics:
-        """How much the images, as they were sent, give away of this client's real ones."""
-        worker, epochs, meter = self.worker, self.params.privacy_epochs, self.meter("privacy")
-        synthetic = decode(torch.from_numpy(sent["images"]), worker.data.mean, worker.data.std)
-        observer = None
-        if epochs:
-            store = self.node.client(f"{self.partition}-observer")
-            observer = train_observer(worker, self.partition, epochs, store)
-        laid_out = worker.data.laid_out(synthetic)
-        numbers = privacy_report(worker, self.indices, positions, laid_out, observer)
-        return {**numbers, "client_seconds/privacy": meter.seconds()}
 
     def choose(self) -> Tensor:
         """Positions of B_g of the client's samples without replacement, of all if it has fewer."""
@@ -223,12 +164,3 @@ class HFMDSClient(FedClient):
         else:
             mean, known = kept["mean"], kept["known"]
         return Prototypes(torch.from_numpy(mean).to(device), torch.from_numpy(known).to(device))
-
-    def receive_pool(self, groups: Groups) -> LocalPool | None:
-        """The pool of the version the server names: from this message, else this node's copy."""
-        version, store = self.round.pool, self.node.pool()
-        if not version:
-            return None
-        if "synthetic" in groups:
-            keep_pool(store, version, groups["synthetic"], self.round.settled)
-        return open_pool(store, version, self.worker.device)

@@ -69,18 +69,18 @@ def nearest(synthetic: Tensor, real: Iterable[Tensor], paired: Tensor) -> tuple[
     real : iterable of Tensor
         The same of all n real images of a client, in pieces of shape (·, d).
     paired : Tensor
-        Which of the n each synthetic image was made from, int64 (m,).
+        Which of the n each synthetic image was made from, int64 (m,), or which M of them, (m, M).
 
     Returns
     -------
     tuple
-        Index of the nearest, int64 (m,); whether none is nearer than the paired one, bool (m,).
-        A guess would be right for one in n.
+        Index of the nearest, int64 (m,); whether none is nearer than a paired one, bool (m,).
+        A guess would be right for M in n.
     """
     distances = torch.cat([torch.cdist(synthetic, piece) for piece in real], dim=1)
     least = distances.min(dim=1)
-    own = distances.gather(1, paired.to(distances.device)[:, None])[:, 0]
-    return least.indices, own <= least.values
+    own = distances.gather(1, paired.to(distances.device).view(len(synthetic), -1))
+    return least.indices, own.min(dim=1).values <= least.values
 
 
 def likeness(synthetic: Tensor, real: Tensor) -> dict[str, float]:

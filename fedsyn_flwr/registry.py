@@ -38,6 +38,7 @@ class Method:
 
 FEDAVG_CLIENT = "clients.fedavg:FedAvgClient"
 FEDAVG_STRATEGY = "strategies.fedavg:FedAvg"
+FEDMIX_PARAMS = "clients.fedmix:FedMixParams"
 HFMDS_PARAMS = "clients.hfmds:HFMDSParams"
 
 METHODS = {
@@ -100,6 +101,18 @@ METHODS = {
         "clients.fedgen:FedGenClient",
         "clients.fedgen:FedGenParams",
         "classifiers learn from a generator of features that all of them teach (arXiv 2105.10056)",
+    ),
+    "fedmix": Method(
+        "strategies.fedmix:FedMix",
+        "clients.fedmix:FedMixClient",
+        FEDMIX_PARAMS,
+        "mixes in averages of other clients' images, approximately (arXiv 2107.00233)",
+    ),
+    "naivemix": Method(
+        "strategies.fedmix:FedMix",
+        "clients.naivemix:NaiveMixClient",
+        FEDMIX_PARAMS,
+        "mixup with averages of other clients' images (arXiv 2107.00233)",
     ),
     "fmds": Method(
         "strategies.hfmds:HFMDS",

@@ -75,6 +75,7 @@ class FedServer(Server):
         self.parameters = self.strategy.parameters
         for server_round in range(self.tracker.rounds + 1, num_rounds + 1):
             metrics = self.one_round(server_round, timeout)
+            self.tracker.pool(self.strategy.pool_version, self.strategy.shared)
             self.tracker.round({"round": server_round, **metrics})
             log(INFO, self.line(server_round, num_rounds, metrics))
             self.checkpoint(server_round, num_rounds)

@@ -5,7 +5,7 @@ import math
 import os
 import platform
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,10 @@ from fedsyn_flwr import __version__
 from fedsyn_flwr.config import Config
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import FlatModel
+from fedsyn_flwr.payload import Group
+from fedsyn_flwr.state import write_atomic
 
+POOL = "pool.safetensors"
 PACKAGES = ("flwr", "ray", "torch", "torchvision", "numpy")
 
 
@@ -73,6 +76,7 @@ class Tracker:
             )
         folder.mkdir(parents=True, exist_ok=True)
         self.rounds = resumed_from or 0
+        self.pool_version = 0
         if self.metrics.exists():
             self.rewind()
         self.status("running", phase="start")
@@ -107,6 +111,15 @@ class Tracker:
         with self.metrics.open("a", encoding="utf-8") as file:
             file.write(to_json(metrics) + "\n")
         self.rounds = int(metrics["round"])
+
+    def pool(self, version: int, images: Callable[[], Group]) -> None:
+        """``pool.safetensors``: the shared images, written when they are another version.
+
+        ``images`` gives ``images``, uint8 (N, C, H, W), and ``labels``, int64 (N,).
+        """
+        if version != self.pool_version:
+            write_atomic(self.folder / POOL, images())
+            self.pool_version = version
 
     def model(self, flat: FlatModel) -> None:
         """``model.safetensors``: tensors by name."""

@@ -74,7 +74,7 @@ class FedStrategy(Workshop, Ledger, Strategy):
     # ---- where a method plugs in
 
     def prepare(self) -> None:
-        """Before round 1, with all clients known."""
+        """Before round 1's training, with all clients known; counted as part of that round."""
 
     def before_fit(self, server_round: int) -> None:
         """Before a round's training, e.g. a synthesis by all clients."""
@@ -82,6 +82,10 @@ class FedStrategy(Workshop, Ledger, Strategy):
     def outgoing(self, partition: int) -> Groups:
         """Groups that this client gets beside the model; the same objects where shared."""
         return {}
+
+    def shared(self) -> Group:
+        """The pool of ``pool_version``, for people: uint8 pixels ``images``, int64 ``labels``."""
+        raise NotImplementedError(f"{type(self).__name__} shares no images")
 
     def fold(self, reply: Reply) -> None:
         """Take one trained model into the round's average; replies come in partition order."""
@@ -135,6 +139,8 @@ class FedStrategy(Workshop, Ledger, Strategy):
             self.adopt(parameters)
         if self.attempt == 0:
             self.open_round()
+            if server_round == 1:
+                self.prepare()
             self.before_fit(server_round)
         self.clear()
         federation = self.federation
@@ -199,15 +205,13 @@ class FedStrategy(Workshop, Ledger, Strategy):
     # ---- tools
 
     def enrol(self, client_manager: ClientManager) -> None:
-        """Wait for the federation and let the method prepare."""
+        """Wait for the federation."""
         federation = self.federation
         self.roster = wait_for_clients(
             client_manager, federation.num_clients, federation.node_timeout
         )
         if self.accountant.active and self.accountant.objection:
             log(WARNING, "differential privacy: no guarantee: %s", self.accountant.objection)
-        if self.settled == 0:
-            self.prepare()
 
     def adopt(self, parameters: Parameters) -> None:
         """Take over a model that came from outside."""
@@ -222,10 +226,11 @@ class FedStrategy(Workshop, Ledger, Strategy):
             self.refiner.clear(self.transductive_set())
 
     def messages(
-        self, partitions: Iterable[int], phase: str, server_round: int
+        self, partitions: Iterable[int], phase: str, server_round: int, with_model: bool = True
     ) -> dict[int, FitIns]:
         """A message for each client; clients that get the same arrays share their bytes."""
-        shared: dict[tuple[int, ...], Parameters] = {(): self.parameters}
+        plain = self.parameters if with_model else to_parameters({}, self.flat.layout)
+        shared: dict[tuple[int, ...], Parameters] = {(): plain}
         config: dict[str, Scalar] = {
             "run": self.run,
             "round": server_round,
@@ -242,10 +247,10 @@ class FedStrategy(Workshop, Ledger, Strategy):
             messages[partition] = FitIns(shared[key], dict(config))
         return messages
 
-    def ask_all(self, phase: str, server_round: int) -> Iterable[Reply]:
+    def ask_all(self, phase: str, server_round: int, with_model: bool = True) -> Iterable[Reply]:
         """Every client's reply to a phase of the method's own, in partition order."""
         start = time.perf_counter()
-        messages = self.messages(self.roster, phase, server_round)
+        messages = self.messages(self.roster, phase, server_round, with_model)
         yield from exchange(
             self.roster, messages, self.federation.round_timeout, partial(self.progress, phase)
         )

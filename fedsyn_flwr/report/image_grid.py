@@ -33,7 +33,7 @@ def draw_images(run: Run, stem: Path) -> list[Path]:
     axes = figure.add_subplot()
     axes.imshow(image, vmin=0, vmax=1, interpolation="nearest")
     axes.set_yticks(ys, [names[c] for c in classes])
-    axes.set_xticks(xs, ["synthetic | real"] * len(xs), fontsize="small")
+    axes.set_xticks(xs, ["shared | real"] * len(xs), fontsize="small")
     axes.set_ylabel("class")
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
@@ -41,8 +41,8 @@ def draw_images(run: Run, stem: Path) -> list[Path]:
     shown = f" ({len(classes)} of {len(names)} classes)" if len(classes) < len(names) else ""
     axes.set_title(
         f"{labels([[run]])[0]}: {title([[run]])}{shown}\n"
-        "left: synthetic, from the last synthesis; right: the nearest real training image of its "
-        "class",
+        "left: from the pool that clients share at the end; right: the nearest real training image "
+        "of its class",
         fontsize="medium",
         pad=14,
     )

@@ -16,8 +16,8 @@ from fedsyn_flwr import config as configs
 from fedsyn_flwr.data import ImageSet, get_spec, normalise
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.report.curves import Run
+from fedsyn_flwr.tracking import POOL
 
-POOL = "pool.safetensors"
 BATCH = 500
 Pixels = NDArray[np.float32]
 

@@ -20,7 +20,7 @@ from fedsyn_flwr.synthesis.encoding import decode
 
 @dataclass(frozen=True)
 class Pool:
-    """Labelled synthetic images: encoded (N, C, H, W), int64 (N,)."""
+    """Labelled images: encoded (N, C, H, W); int64 (N,), or shares of classes (N, classes)."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -37,18 +37,19 @@ class Pool:
             return None
         return Pool(
             np.concatenate([part["images"] for part in filled]),
-            np.concatenate([part["labels"] for part in filled]).astype(np.int64, copy=False),
+            np.concatenate([part["labels"] for part in filled]),
         )
 
     def limited(self, size: int, generator: np.random.Generator) -> "Pool":
-        """At most ``size`` images, as equally many of each class as there are; 0 = all.
+        """At most ``size`` images, as equally many of each (main) class as there are; 0 = all.
 
         Which ones is drawn from ``generator``; their order stays.
         """
         if not size or size >= len(self.labels):
             return self
-        quotas = class_quotas(np.bincount(self.labels), size)
-        members = [np.flatnonzero(self.labels == c) for c in range(len(quotas))]
+        classes = hard(self.labels)
+        quotas = class_quotas(np.bincount(classes), size)
+        members = [np.flatnonzero(classes == c) for c in range(len(quotas))]
         drawn = [
             generator.choice(rows, quota, replace=False)
             for rows, quota in zip(members, quotas, strict=True)
@@ -65,7 +66,7 @@ class PoolImages:
 
     def __init__(self, pool: Group, data: ResidentData) -> None:
         self.images, self.data = torch.from_numpy(pool["images"]), data
-        self.labels = torch.from_numpy(pool["labels"]).to(data.labels.device)
+        self.labels = torch.from_numpy(hard(pool["labels"])).to(data.labels.device)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -74,6 +75,11 @@ class PoolImages:
         """Normalised float32 images of ``indices`` (B,)."""
         picked = self.images.index_select(0, indices)
         return self.data.laid_out(decode(picked, self.data.mean, self.data.std))
+
+
+def hard(labels: np.ndarray) -> np.ndarray:
+    """Each image's class, int64 (N,): where labels are shares, the largest; the first of equals."""
+    return labels if labels.ndim == 1 else labels.argmax(axis=1)
 
 
 def class_quotas(counts: np.ndarray, size: int) -> list[int]:
@@ -90,7 +96,7 @@ def class_quotas(counts: np.ndarray, size: int) -> list[int]:
 
 
 def problem_with(
-    part: Group, shape: tuple[int, ...], classes: int, limit: int, dtype: str
+    part: Group, shape: tuple[int, ...], classes: int, limit: int, dtype: str, soft: bool = False
 ) -> str | None:
     """Why a client's contribution cannot be pooled; None if it can.
 
@@ -101,26 +107,41 @@ def problem_with(
     shape : tuple
         (C, H, W) of the run's images.
     classes, limit : int
-        Labels must lie in [0, classes); more than ``limit`` images are refused.
+        Labels must be int64 in [0, classes); more than ``limit`` images are refused.
     dtype : str
         The run's ``synthetic-dtype``.
+    soft : bool
+        Labels are shares of the classes instead, float32 (n, classes).
     """
     missing = [name for name in ("images", "labels") if name not in part]
     if missing:
         return f"no {' and no '.join(missing)}"
     images, labels = part["images"], part["labels"]
-    if images.shape[1:] != shape or labels.shape != images.shape[:1]:
+    expected = (*images.shape[:1], classes) if soft else images.shape[:1]
+    if images.shape[1:] != shape or labels.shape != expected:
         return f"images {images.shape} with labels {labels.shape}, expected (n, {shape}) and (n,)"
     if len(labels) > limit:
         return f"{len(labels)} images, at most {limit} allowed"
     if images.dtype != dtype:
         return f"images of type {images.dtype}, expected {dtype}"
-    if not np.issubdtype(labels.dtype, np.integer):
-        return f"labels of type {labels.dtype}, expected integers"
-    if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
-        return f"labels from {labels.min()} to {labels.max()}, expected 0 to {classes - 1}"
     if not np.isfinite(images).all():
         return "images with NaN or infinite pixels"
+    return _problem_with_shares(labels) if soft else _problem_with_classes(labels, classes)
+
+
+def _problem_with_classes(labels: np.ndarray, classes: int) -> str | None:
+    if labels.dtype != np.int64:
+        return f"labels of type {labels.dtype}, expected int64"
+    if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
+        return f"labels from {labels.min()} to {labels.max()}, expected 0 to {classes - 1}"
+    return None
+
+
+def _problem_with_shares(labels: np.ndarray) -> str | None:
+    if labels.dtype != np.float32:
+        return f"labels of type {labels.dtype}, expected float32"
+    if not ((labels >= 0).all() and np.allclose(labels.sum(axis=1), 1, atol=1e-5)):
+        return "labels that are no shares of the classes: each below 0 or not 1 in sum"
     return None
 
 
@@ -128,7 +149,7 @@ def problem_with(
 
 
 class LocalPool(NamedTuple):
-    """A pool where it is used: encoded images (N, C, H, W) and int64 labels (N,)."""
+    """A pool where it is used: encoded images (N, C, H, W) and labels as in `Pool`."""
 
     images: Tensor
     labels: Tensor

@@ -34,7 +34,8 @@ def privacy_report(
     indices : Tensor
         All n real images of the client, int64 (n,).
     paired : Tensor
-        Positions in ``indices`` of the images that the synthetic ones were made from, int64 (m,).
+        Positions in ``indices`` of the images that the synthetic ones were made from, int64 (m,);
+        (m, M) where each was made from M images.
     synthetic : Tensor
         As others get them, normalised, (m, C, H, W), m ≥ 1.
     observer : SplitModel, optional
@@ -43,10 +44,10 @@ def privacy_report(
     Returns
     -------
     dict
-        ``privacy/psnr_…`` and ``privacy/ssim_…`` (``mean``, ``p95``, ``max``) to the paired image;
-        ``privacy/nearest_distance``, the mean RMS pixel distance to the nearest real image;
-        ``privacy/reid_pixel`` and ``privacy/reid_feature``, shares of images of whose n real ones
-        none is nearer than the paired one; ``privacy/reid_chance`` = 1/n.
+        ``privacy/psnr_…`` and ``privacy/ssim_…`` (``mean``, ``p95``, ``max``) to the paired image,
+        to each of them where there are M; ``privacy/nearest_distance``, the mean RMS pixel distance
+        to the nearest real image; ``privacy/reid_pixel`` and ``privacy/reid_feature``, shares of
+        images of whose n real ones none is nearer than a paired one; ``privacy/reid_chance`` = M/n.
     """
     data = worker.data
 
@@ -60,10 +61,13 @@ def privacy_report(
 
     where, found = nearest(lambda x: pixels(x).flatten(1))
     images, closest = pixels(synthetic), pixels(data.x(indices[where.cpu()]))
-    numbers = privacy.likeness(images, pixels(data.x(indices[paired])))
+    each = paired.numel() // len(paired)
+    numbers = privacy.likeness(
+        images.repeat_interleave(each, dim=0), pixels(data.x(indices[paired.flatten()]))
+    )
     numbers["privacy/nearest_distance"] = float(privacy.rms(images, closest).mean())
     numbers["privacy/reid_pixel"] = float(found.float().mean())
-    numbers["privacy/reid_chance"] = 1 / len(indices)
+    numbers["privacy/reid_chance"] = each / len(indices)
     if observer is not None:
         numbers["privacy/reid_feature"] = float(
             nearest(observer.forward_features)[1].float().mean()

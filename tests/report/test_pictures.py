@@ -186,7 +186,7 @@ def test_images_of_a_run(results, monkeypatch, capsys):
     assert capsys.readouterr().out.split() == [f"{stem}.png", f"{stem}.svg"]
     text = words(stem.with_suffix(".svg"))
     assert "the nearest real training image of its class" in text
-    assert all(word in text for word in ("synthetic | real", "digits", "class"))
+    assert all(word in text for word in ("shared | real", "digits", "class"))
     assert all(f"{c}" in text.splitlines() for c in range(10))
 
 
