@@ -129,7 +129,7 @@ class RefinementConfig:
     mrtf_clr_start: Count
     mrtf_clr_center: bool
     mrtf_distribute: bool
-    mrtf_steps: Count
+    mrtf_steps: CountOrZero
     mrtf_lr: Positive
     mrtf_weight_decay: NonNegative
     mrtf_batch: Count

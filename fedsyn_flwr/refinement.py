@@ -75,14 +75,7 @@ class Refiner:
         self.modules = set(settings.mrtf_modules.split("+"))
         self.seed = config.federation.seed
         self.batch_size = config.output.eval_batch_size
-        self.distillation = d.DistilSettings(
-            steps=settings.mrtf_steps,
-            lr=settings.mrtf_lr,
-            weight_decay=settings.mrtf_weight_decay,
-            batch=settings.mrtf_batch,
-            clip_norm=config.train.clip_norm,
-            moving_statistics=settings.mrtf_bn == "train",
-        )
+        self.config = config
         self.past_losses: list[float] = []
         self.memory: Tensor | None = None
         self.clear(None)
@@ -123,13 +116,25 @@ class Refiner:
                 self.flat,
                 self.images.x,
                 target,
-                self.distillation,
+                self.distillation(len(target)),
                 seed=self.seed,
                 key=(server_round,),
             )
             self.refined = self.flat.copy_vectors()
         self.past_losses = [*self.past_losses, self.loss][-RECENT:]
         return self.refined if self.reading.distribute else after
+
+    def distillation(self, images: int) -> d.DistilSettings:
+        """How long and how the average is trained towards targets for so many images."""
+        s = self.settings
+        return d.DistilSettings(
+            steps=s.mrtf_steps or d.steps_for(images, s.mrtf_batch),
+            lr=s.mrtf_lr,
+            weight_decay=s.mrtf_weight_decay,
+            batch=s.mrtf_batch,
+            clip_norm=self.config.train.clip_norm,
+            moving_statistics=s.mrtf_bn == "train",
+        )
 
     # ---- its target
 
