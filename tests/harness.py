@@ -66,13 +66,16 @@ class Federation:
         self.run_config = config.merged(base, keys)
         self.parts = build(self.run_config)
         self.server, self.strategy = self.parts.server, self.parts.server.strategy
-        self.worker = Worker(config.load(self.run_config), clients)
-        self.worker.lock = threading.Lock()
-        self.proxies = [proxy(self.worker, k) for k in range(clients)]
+        self.proxies = self.start(clients, proxy)
         self.manager: SimpleClientManager = self.parts.client_manager
         for p in reversed(self.proxies):
             self.manager.register(p)
         self.folder = folder / "run"
+
+    def start(self, clients: int, proxy: type) -> list[LocalProxy]:
+        """The clients, all on one worker."""
+        self.worker = lockable(Worker(config.load(self.run_config), clients))
+        return [proxy(self.worker, k) for k in range(clients)]
 
     def run(self) -> "Federation":
         self.server.fit(self.parts.config.num_rounds, None)
@@ -81,3 +84,9 @@ class Federation:
     @property
     def model(self) -> dict[str, Any]:
         return self.strategy.model
+
+
+def lockable(worker: Worker) -> Worker:
+    """A worker that serves one client at a time."""
+    worker.lock = threading.Lock()  # type: ignore[attr-defined]
+    return worker
