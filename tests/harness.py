@@ -19,8 +19,9 @@ from flwr.server.client_manager import SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
 
 from fedsyn_flwr import config, registry
+from fedsyn_flwr.node import OwnData
 from fedsyn_flwr.serving import build
-from fedsyn_flwr.worker import Worker
+from fedsyn_flwr.worker import UNPLACED, Worker
 
 
 class LocalProxy(ClientProxy):
@@ -90,3 +91,18 @@ def lockable(worker: Worker) -> Worker:
     """A worker that serves one client at a time."""
     worker.lock = threading.Lock()  # type: ignore[attr-defined]
     return worker
+
+
+class OwnFederation(Federation):
+    """Every client with a worker of its own, as SuperNodes are; `names` in order of arrival."""
+
+    def __init__(self, folder: Path, sites: Path, names: list[str], **keys: Any) -> None:
+        self.sites = [OwnData(sites / name, name) for name in names]
+        super().__init__(folder, len(names), **keys, partition="own")
+
+    def start(self, clients: int, proxy: type) -> list[LocalProxy]:
+        settings = config.load(self.run_config)
+        found = [proxy(lockable(Worker(settings, own)), UNPLACED) for own in self.sites]
+        for number, site in enumerate(found):
+            site.cid = str(number)
+        return found

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness import OwnFederation
 from PIL import Image
 from safetensors import safe_open
-from test_own_data import OwnFederation
 
 from fedsyn_flwr.config import APP_DIR, read_conf
 from fedsyn_flwr.data import load
@@ -181,7 +181,10 @@ def saved_digest(folder: Path) -> str:
         return str(file.metadata()["sha256"])
 
 
-def test_three_sites_train_the_model_of_one_process(deployment: Deployment, tmp_path: Path) -> None:
+def test_three_sites_train_the_model_of_one_process(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDSYN_CACHE_DIR", str(tmp_path / "cache"))
     results = deployment.run("run")
     status = json.loads((results / "status.json").read_text())
     assert status["status"] == "completed", (status, deployment.said("user"))

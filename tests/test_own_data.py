@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, Features, Image
-from harness import Federation, LocalProxy, lockable
+from harness import Federation, OwnFederation
 from PIL import Image as Picture
 
 from fedsyn_flwr import assembly, config
@@ -16,7 +16,7 @@ from fedsyn_flwr.data.own import load_own
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.exchange import partitions_of
 from fedsyn_flwr.node import OwnData, own_data
-from fedsyn_flwr.worker import UNPLACED, Worker, place_of
+from fedsyn_flwr.worker import Worker, place_of
 
 KEYS: dict[str, Any] = {
     "num-server-rounds": 3,
@@ -55,21 +55,6 @@ def write_folders(folder: Path, images: np.ndarray, names: list[str]) -> Path:
 
 def grey(n: int, size: int = 8) -> np.ndarray:
     return np.arange(n * size * size, dtype=np.uint8).reshape(n, size, size)
-
-
-class OwnFederation(Federation):
-    """Every client with a worker of its own, as SuperNodes are; `names` in order of arrival."""
-
-    def __init__(self, folder: Path, sites: Path, names: list[str], **keys: Any) -> None:
-        self.sites = [OwnData(sites / name, name) for name in names]
-        super().__init__(folder, len(names), **keys, partition="own")
-
-    def start(self, clients: int, proxy: type) -> list[LocalProxy]:
-        settings = config.load(self.run_config)
-        found = [proxy(lockable(Worker(settings, own)), UNPLACED) for own in self.sites]
-        for number, site in enumerate(found):
-            site.cid = str(number)
-        return found
 
 
 def simulated(folder: Path, **keys: Any) -> Federation:
