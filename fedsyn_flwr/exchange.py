@@ -179,10 +179,11 @@ def partitions_of(
             )
     wanted = "x".join(map(str, shape or ()))
     for node, name in names.items():
-        if shape and answers[node]["image-shape"] != wanted:
+        found = str(answers[node].get("image-shape", ""))
+        if shape and found != wanted:
             raise UserError(
-                f"SuperNode {name}: its images are {answers[node]['image-shape']} (channels, "
-                f"height, width), the server's test images {wanted}: resize them"
+                f"SuperNode {name}: its images are {found} (channels, height, width), "
+                f"the server's test images {wanted}: resize them"
             )
     ranks = {name: place for place, name in enumerate(sorted(names.values()))}
     return {node: ranks[name] for node, name in names.items()}
