@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +20,7 @@ from fedsyn_flwr.rng import numpy_generator
 
 Roster = dict[int, ClientProxy]
 ATTEMPTS = 3
+WRAPPED = re.compile(r"<class '(?:[\w.]+\.)?(\w+)'>:<'(.*)'>\)", re.DOTALL)  # by a SuperNode
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,11 @@ def exchange(
 
 
 def reason_of(message: str) -> str:
-    """The telling last line of an error that Flower wrapped."""
+    """The telling last line of an error that Flower wrapped, as a simulation or a node does."""
+    wrapped = WRAPPED.search(message)
+    if wrapped:
+        kind, message = wrapped.groups()
+        message = message if kind == UserError.__name__ else f"{kind}: {message}"
     lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
     return lines[-1] if lines else "no reason given"
 

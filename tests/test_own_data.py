@@ -14,7 +14,7 @@ from fedsyn_flwr import assembly, config
 from fedsyn_flwr.data import get_spec, load
 from fedsyn_flwr.data.own import load_own
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.exchange import partitions_of
+from fedsyn_flwr.exchange import partitions_of, reason_of
 from fedsyn_flwr.node import OwnData, own_data
 from fedsyn_flwr.worker import Worker, place_of
 
@@ -202,3 +202,19 @@ def test_label_list() -> None:
     settings = config.load(config.merged({"labels": names}))
     assert assembly.label_list(settings)[:2] == ["zero", "one"]
     assert assembly.label_list(config.load(config.merged({}))) == DIGITS
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "expected"),
+    [
+        ("fedsyn_flwr.errors.UserError", "site-b's 'zebra' is wrong", "site-b's 'zebra' is wrong"),
+        ("ZeroDivisionError", "division by zero", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_nodes_error_is_told_without_its_wrapping(kind: str, said: str, expected: str) -> None:
+    """As a SuperNode of flwr 1.42 sends it."""
+    message = (
+        f"Message contains an Error (reason: <class '{kind}'>:<'{said}'>). "
+        "It originated during client-side execution of a message."
+    )
+    assert reason_of(message) == expected
