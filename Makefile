@@ -11,7 +11,7 @@ export FLWR_TELEMETRY_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install run test lint clean
+.PHONY: help install run test test-deploy lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -23,6 +23,9 @@ run: install ## train HFMDS-FL and FedAvg on the embedded digits and compare the
 
 test: install ## run the test suite
 	$(BIN)/pytest
+
+test-deploy: install ## test a real SuperLink with TLS and SuperNodes on this machine (minutes)
+	$(BIN)/pytest -m deploy
 
 lint: install ## check style and types
 	$(BIN)/ruff check .

@@ -60,7 +60,7 @@ class FedClient(NumPyClient):
     worker : Worker
         The process's resident data and model, shared with the other clients it serves.
     partition : int
-        Which client this is.
+        Which client this is; a node with its own data learns it from each message.
 
     Attributes
     ----------
@@ -73,18 +73,14 @@ class FedClient(NumPyClient):
     def __init__(self, worker: Worker, partition: int) -> None:
         self.worker = worker
         self.partition = partition
-        self.indices = worker.partitions[partition]
+        self.indices = worker.rows(partition)
         self.params: Any = worker.settings.params
 
     # ---- Flower's interface
 
     def get_properties(self, config: dict[str, Scalar]) -> dict[str, Scalar]:
-        """Who this is: partition, federation size and number of samples."""
-        return {
-            "partition-id": self.partition,
-            "num-partitions": len(self.worker.partitions),
-            "num-examples": len(self.indices),
-        }
+        """Who this is: partition and federation size, or a node's name; number of samples."""
+        return {**self.worker.identity(self.partition), "num-examples": len(self.indices)}
 
     def fit(
         self, parameters: NDArrays, config: dict[str, Scalar]
@@ -97,6 +93,7 @@ class FedClient(NumPyClient):
             settled=int(config["settled"]),
             pool=int(config["pool"]),
         )
+        self.partition = int(config.get("partition", self.partition))
         groups = unpack(parameters, self.flat.layout)
         if "model" in groups:  # a phase may do without
             self.flat.load(groups["model"])
@@ -211,7 +208,12 @@ class FedClient(NumPyClient):
     @property
     def store(self) -> VersionedStore:
         """This client's versions in the run's state on this node."""
-        return self.node.client(self.partition)
+        return self.node.client(self.owner)
+
+    @property
+    def owner(self) -> int | str:
+        """What this client's state is kept under."""
+        return self.worker.owner(self.partition)
 
     @property
     def node(self) -> NodeState:

@@ -71,7 +71,7 @@ class PooledClient(FedClient):
         synthetic = decode(torch.from_numpy(sent["images"]), worker.data.mean, worker.data.std)
         observer = None
         if epochs:
-            store = self.node.client(f"{self.partition}-observer")
+            store = self.node.client(f"{self.owner}-observer")
             observer = train_observer(worker, self.partition, epochs, store)
         laid_out = worker.data.laid_out(synthetic)
         numbers = privacy_report(worker, self.indices, positions, laid_out, observer)

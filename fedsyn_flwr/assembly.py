@@ -9,6 +9,7 @@ import torch
 
 from fedsyn_flwr.config import Config
 from fedsyn_flwr.data import ImageSet, adapt, get_spec, load
+from fedsyn_flwr.data.own import SCHEME
 from fedsyn_flwr.data.partition_cache import cached_partitions
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.models import SplitModel, build_model
@@ -30,9 +31,38 @@ def images(config: Config, split: Literal["train", "test"]) -> ImageSet:
     key, name = "transductive-data-dir", own or data.dataset
     check_classes(data.dataset, name)
     test = _load(name, "test", key, folder, data.limit_test)
-    channels, size, _ = images(config, "train").images.shape[1:]
+    channels, size = _training_shape(config)
     adapted = adapt(torch.from_numpy(np.array(test.images)), channels, size)
     return replace(test, images=adapted.numpy())
+
+
+def _training_shape(config: Config) -> tuple[int, int]:
+    """Channels and size of the training images; those of the dataset where the server has none."""
+    if config.data.partition == SCHEME:
+        spec = get_spec(config.data.dataset)
+        return spec.channels, spec.size
+    channels, size, _ = images(config, "train").images.shape[1:]
+    return channels, size
+
+
+def label_list(config: Config) -> list[str]:
+    """The run's class names: a class's index is its place here, on every node.
+
+    Raises
+    ------
+    UserError
+        If they are not as many as the dataset's classes, or one is there twice.
+    """
+    classes = get_spec(config.data.dataset).num_classes
+    if not config.data.labels:
+        return [str(c) for c in range(classes)]
+    names = [name.strip() for name in config.data.labels.split(",")]
+    if len(set(names)) != classes or len(names) != classes:
+        raise UserError(
+            f"labels = {config.data.labels!r} has {len(set(names))} different names, "
+            f"{config.data.dataset} has {classes} classes"
+        )
+    return names
 
 
 def check_classes(dataset: str, other: str) -> None:

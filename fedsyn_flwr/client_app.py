@@ -1,4 +1,4 @@
-"""The ClientApp: read the configuration, find this node's partition, hand over."""
+"""The ClientApp: read the configuration, find this node's data, hand over."""
 
 from flwr.app import Context
 from flwr.client import Client
@@ -6,14 +6,14 @@ from flwr.clientapp import ClientApp
 
 
 def client_fn(context: Context) -> Client:
-    """The client of this node's partition, on top of the process's resident worker."""
+    """The client of this node's data, on top of the process's resident worker."""
     # Here, not above: a simulation loads this file before it starts its actors, and PyTorch would
     # keep them waiting.
     from fedsyn_flwr import registry
-    from fedsyn_flwr.worker import partition_of, worker_for
+    from fedsyn_flwr.worker import place_of, worker_for
 
-    partition, num_partitions = partition_of(context.node_config)
-    worker = worker_for(context.run_config, num_partitions)
+    partition, holding = place_of(context.node_config, context.run_config)
+    worker = worker_for(context.run_config, holding)
     method = registry.method(worker.settings.federation.strategy)
     client: Client = method.client(worker, partition).to_client()
     return client

@@ -50,7 +50,8 @@ class DataConfig:
     limit_train: CountOrZero
     limit_test: CountOrZero
     augment: Literal["auto", "none", "crop-flip"]
-    partition: Literal["iid", "dirichlet", "classes", "natural"]
+    labels: str
+    partition: Literal["iid", "dirichlet", "classes", "natural", "own"]
     dirichlet_alpha: Positive
     classes_per_client: Count
     natural_column: str

@@ -7,6 +7,7 @@ import numpy as np
 from fedsyn_flwr import assembly
 from fedsyn_flwr.config import Config
 from fedsyn_flwr.data import get_spec, label_table
+from fedsyn_flwr.data.own import SCHEME
 from fedsyn_flwr.errors import UserError
 
 
@@ -18,16 +19,14 @@ def check(config: Config, num_clients: int) -> None:
     UserError
         One line for the first mistake found.
     """
+    if config.data.partition == SCHEME:
+        raise UserError(
+            f"partition = {SCHEME!r} is for real SuperNodes, which have data of their own: start "
+            "it with flwr run, see docs/deployment.md"
+        )
     if num_clients < 1:
         raise UserError(f"num-clients = {num_clients}: at least 1 client is needed")
-    for key, value in (
-        ("results-dir", config.output.results_dir),
-        ("state-dir", config.output.state_dir),
-    ):
-        if value and not Path(value).is_absolute():
-            raise UserError(f"{key} = {value!r} is relative: give an absolute path")
-    assembly.device(config)
-    get_spec(config.data.dataset)
+    _check_folders(config)
     train, test = assembly.images(config, "train"), assembly.images(config, "test")
     if train.images.shape[1:] != test.images.shape[1:]:
         raise UserError(
@@ -36,6 +35,40 @@ def check(config: Config, num_clients: int) -> None:
         )
     assembly.network(config, _shape(train.images))
     assembly.partitions(config, train, num_clients)
+
+
+def check_own(config: Config) -> None:
+    """The same for a server whose SuperNodes have the training data: it needs test images only.
+
+    Raises
+    ------
+    UserError
+        One line for the first mistake found.
+    """
+    if config.federation.num_clients < 1:
+        raise UserError(
+            f"num-clients = 0: with partition = {SCHEME!r} say how many SuperNodes the run has"
+        )
+    _check_folders(config)
+    labels, test = assembly.label_list(config), assembly.images(config, "test")
+    if test.class_names != labels and not config.data.transductive_dataset:
+        raise UserError(
+            f"the test images' classes are not the run's: set labels = "
+            f"{','.join(test.class_names)!r}"
+        )
+    assembly.network(config, _shape(test.images))
+
+
+def _check_folders(config: Config) -> None:
+    """What is wrong with the keys that name places: folders, device, dataset."""
+    for key, value in (
+        ("results-dir", config.output.results_dir),
+        ("state-dir", config.output.state_dir),
+    ):
+        if value and not Path(value).is_absolute():
+            raise UserError(f"{key} = {value!r} is relative: give an absolute path")
+    assembly.device(config)
+    get_spec(config.data.dataset)
 
 
 def partition_table(config: Config, num_clients: int) -> tuple[np.ndarray, list[str]]:

@@ -12,6 +12,7 @@ from flwr.server import ServerAppComponents, ServerConfig, SimpleClientManager
 
 from fedsyn_flwr import assembly, config, preflight, registry, server_optim
 from fedsyn_flwr.checkpoint import Checkpoint, Checkpoints
+from fedsyn_flwr.data.own import SCHEME
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.evaluation import Evaluator
 from fedsyn_flwr.healing import replace_dead_actors
@@ -38,7 +39,10 @@ def build(run_config: config.RunConfig) -> ServerAppComponents:
         For anything wrong in the configuration or the data; nothing has been written then.
     """
     settings = config.load(run_config)
-    preflight.check(settings, settings.federation.num_clients or 1)
+    if settings.data.partition == SCHEME:
+        preflight.check_own(settings)
+    else:
+        preflight.check(settings, settings.federation.num_clients or 1)
     device = assembly.device(settings)
     test = resident(settings, assembly.images(settings, "test"), device)
     folder = run_folder(run_config)

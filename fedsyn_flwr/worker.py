@@ -9,12 +9,18 @@ import torch
 from torch import Tensor
 
 from fedsyn_flwr import assembly, config
-from fedsyn_flwr.data import ResidentData, augment, get_spec
+from fedsyn_flwr.data import ImageSet, ResidentData, augment, get_spec
+from fedsyn_flwr.data.own import SCHEME
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import FlatModel
+from fedsyn_flwr.node import OwnData, own_data
 from fedsyn_flwr.runtime import keep_freed_memory
 from fedsyn_flwr.state import NodeState, default_root
 from fedsyn_flwr.training import Batch
+
+Scalar = config.Scalar
+Holding = int | OwnData
+UNPLACED = -1
 
 
 class Worker:
@@ -24,23 +30,39 @@ class Worker:
     ----------
     settings : Config
         The run's configuration.
-    num_partitions : int
-        Into how many clients the training data are split.
+    holding : int or OwnData
+        Into how many clients the training data are split, or the node's own data.
     """
 
-    def __init__(self, settings: config.Config, num_partitions: int) -> None:
+    def __init__(self, settings: config.Config, holding: Holding) -> None:
         keep_freed_memory()
         if settings.train.threads_per_client:
             torch.set_num_threads(settings.train.threads_per_client)
         self.settings = settings
         self.device = assembly.device(settings)
-        train = assembly.images(settings, "train")
+        self.own = holding if isinstance(holding, OwnData) else None
+        train, parts = held(settings, holding)
         self.data = resident(settings, train, self.device)
-        parts = assembly.partitions(settings, train, num_partitions)
         self.partitions = [torch.from_numpy(part) for part in parts]
         self.flat = flat_model(settings, self.data.shape, self.device)
         self.augmented = assembly.augments(settings)
         self.spares: list[FlatModel] = []
+
+    def rows(self, partition: int) -> Tensor:
+        """Indices of a client's samples, shape (n,); on a node with its own data all there are."""
+        return self.partitions[0 if self.own else partition]
+
+    def owner(self, partition: int) -> int | str:
+        """What a client's state is kept under: unlike a place given by the server, a node's name
+        is the same in a later attempt at the run.
+        """
+        return self.own.name if self.own else partition
+
+    def identity(self, partition: int) -> dict[str, Scalar]:
+        """How a client introduces itself to the server."""
+        if self.own is None:
+            return {"partition-id": partition, "num-partitions": len(self.partitions)}
+        return {"node-name": self.own.name, "image-shape": "x".join(map(str, self.data.shape))}
 
     def fetch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """A training batch, augmented where the run says so."""
@@ -83,14 +105,38 @@ def flat_model(
     return FlatModel(module, channels_last=settings.train.channels_last)
 
 
+def held(settings: config.Config, holding: Holding) -> tuple[ImageSet, list[np.ndarray]]:
+    """The training images of a node and the indices of each of its clients."""
+    if isinstance(holding, OwnData):
+        own = holding.load(settings)
+        return own, [np.arange(len(own.labels))]
+    train = assembly.images(settings, "train")
+    return train, assembly.partitions(settings, train, holding)
+
+
 @lru_cache(maxsize=1)
-def _worker(run_config: tuple[tuple[str, Any], ...], num_partitions: int) -> Worker:
-    return Worker(config.load(dict(run_config)), num_partitions)
+def _worker(run_config: tuple[tuple[str, Any], ...], holding: Holding) -> Worker:
+    return Worker(config.load(dict(run_config)), holding)
 
 
-def worker_for(run_config: config.RunConfig, num_partitions: int) -> Worker:
+def worker_for(run_config: config.RunConfig, holding: Holding) -> Worker:
     """This process's worker, built once and kept while the configuration stays the same."""
-    return _worker(tuple(sorted(run_config.items())), num_partitions)
+    return _worker(tuple(sorted(run_config.items())), holding)
+
+
+def place_of(node_config: config.RunConfig, run_config: config.RunConfig) -> tuple[int, Holding]:
+    """The client's partition and what its worker holds.
+
+    A node with its own data has no place until the server gives it one, with each message.
+
+    Raises
+    ------
+    UserError
+        If the node lacks what the run's ``partition`` needs.
+    """
+    if run_config["partition"] == SCHEME:
+        return UNPLACED, own_data(node_config)
+    return partition_of(node_config)
 
 
 def partition_of(node_config: config.RunConfig) -> tuple[int, int]:
@@ -106,7 +152,8 @@ def partition_of(node_config: config.RunConfig) -> tuple[int, int]:
     except KeyError:
         raise UserError(
             "this node has no partition: start its SuperNode with "
-            "--node-config 'partition-id=0 num-partitions=10'"
+            "--node-config 'partition-id=0 num-partitions=10', "
+            f"or, for nodes with data of their own, the run with partition = {SCHEME!r}"
         ) from None
 
 

@@ -208,7 +208,10 @@ class FedStrategy(Workshop, Ledger, Strategy):
         """Wait for the federation."""
         federation = self.federation
         self.roster = wait_for_clients(
-            client_manager, federation.num_clients, federation.node_timeout
+            client_manager,
+            federation.num_clients,
+            federation.node_timeout,
+            self.evaluator.data.shape,
         )
         if self.accountant.active and self.accountant.objection:
             log(WARNING, "differential privacy: no guarantee: %s", self.accountant.objection)
@@ -244,7 +247,7 @@ class FedStrategy(Workshop, Ledger, Strategy):
             key = tuple(id(group) for group in extra.values())
             if key not in shared:
                 shared[key] = self.serialise(extra)
-            messages[partition] = FitIns(shared[key], dict(config))
+            messages[partition] = FitIns(shared[key], {**config, "partition": partition})
         return messages
 
     def ask_all(self, phase: str, server_round: int, with_model: bool = True) -> Iterable[Reply]:

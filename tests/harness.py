@@ -19,8 +19,9 @@ from flwr.server.client_manager import SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
 
 from fedsyn_flwr import config, registry
+from fedsyn_flwr.node import OwnData
 from fedsyn_flwr.serving import build
-from fedsyn_flwr.worker import Worker
+from fedsyn_flwr.worker import UNPLACED, Worker
 
 
 class LocalProxy(ClientProxy):
@@ -66,13 +67,16 @@ class Federation:
         self.run_config = config.merged(base, keys)
         self.parts = build(self.run_config)
         self.server, self.strategy = self.parts.server, self.parts.server.strategy
-        self.worker = Worker(config.load(self.run_config), clients)
-        self.worker.lock = threading.Lock()
-        self.proxies = [proxy(self.worker, k) for k in range(clients)]
+        self.proxies = self.start(clients, proxy)
         self.manager: SimpleClientManager = self.parts.client_manager
         for p in reversed(self.proxies):
             self.manager.register(p)
         self.folder = folder / "run"
+
+    def start(self, clients: int, proxy: type) -> list[LocalProxy]:
+        """The clients, all on one worker."""
+        self.worker = lockable(Worker(config.load(self.run_config), clients))
+        return [proxy(self.worker, k) for k in range(clients)]
 
     def run(self) -> "Federation":
         self.server.fit(self.parts.config.num_rounds, None)
@@ -81,3 +85,24 @@ class Federation:
     @property
     def model(self) -> dict[str, Any]:
         return self.strategy.model
+
+
+def lockable(worker: Worker) -> Worker:
+    """A worker that serves one client at a time."""
+    worker.lock = threading.Lock()  # type: ignore[attr-defined]
+    return worker
+
+
+class OwnFederation(Federation):
+    """Every client with a worker of its own, as SuperNodes are; `names` in order of arrival."""
+
+    def __init__(self, folder: Path, sites: Path, names: list[str], **keys: Any) -> None:
+        self.sites = [OwnData(sites / name, name) for name in names]
+        super().__init__(folder, len(names), **keys, partition="own")
+
+    def start(self, clients: int, proxy: type) -> list[LocalProxy]:
+        settings = config.load(self.run_config)
+        found = [proxy(lockable(Worker(settings, own)), UNPLACED) for own in self.sites]
+        for number, site in enumerate(found):
+            site.cid = str(number)
+        return found

@@ -70,7 +70,7 @@ def test_every_key_has_a_comment_or_a_telling_name() -> None:
         ("learning-rate", "abc", "learning-rate = 'abc': must be a valid number"),
         ("learning-rate", math.nan, "must be a finite number"),
         ("dirichlet-alpha", -1, "dirichlet-alpha = -1: must be greater than 0"),
-        ("partition", "foo", "allowed are 'iid', 'dirichlet', 'classes' or 'natural'"),
+        ("partition", "foo", "allowed are 'iid', 'dirichlet', 'classes', 'natural' or 'own'"),
         ("fraction-fit", 1.2, "must be less than or equal to 1"),
         ("hfmds-alpha", 2, "hfmds-alpha = 2"),
         ("synthesis-loss", "mse", "allowed are 'ce', 'ce+fm' or 'ce+hfm'"),

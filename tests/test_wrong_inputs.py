@@ -43,6 +43,7 @@ CASES = {
     "clients": (["--clients", "5000"], "5000"),
     "name": (["--name", "a/b"], "run-name = 'a/b'"),
     "no value": (["-c", "seed"], "seed"),
+    "own": (["-c", "partition=own"], "partition = 'own' is for real SuperNodes"),
     "natural": (["-c", "partition=natural"], "natural-column"),
 }
 

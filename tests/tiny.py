@@ -45,7 +45,8 @@ def quadratic(kind: type[FedClient], folder: Path, params: Any = None, **train: 
     model = SplitModel(nn.Identity(), nn.Identity(), head, feature_dim=1, num_classes=2)
     worker = SimpleNamespace(
         flat=FlatModel(model),
-        partitions=[torch.arange(2)],
+        rows=lambda partition: torch.arange(2),
+        owner=lambda partition: partition,
         settings=SimpleNamespace(
             params=params,
             train=train_config(**train),

@@ -31,7 +31,7 @@ def find(spec: DatasetSpec, split: str, root: Path) -> "Source":
         files = {s: _parquet_files(folder, s) for s in ("train", "test")}
         if any(files.values()):
             return _parquet(spec, split, root, files)
-    if any(_class_folders(root / s) for s in ("train", "test")):
+    if any(class_folders(root / s) for s in ("train", "test")):
         return _image_folder(spec, split, root)
     raise UserError(
         f"data-dir {root} has no recognised layout; expected train-*.parquet and test-*.parquet, "
@@ -41,12 +41,16 @@ def find(spec: DatasetSpec, split: str, root: Path) -> "Source":
 
 @dataclass(frozen=True)
 class ParquetFolder:
-    """The parquet files of one split; `held_out` when both splits share the train files."""
+    """The parquet files of one split; `held_out` when both splits share the train files.
+
+    Without `convert`, grey images are not taken for colour ones nor the other way round.
+    """
 
     spec: DatasetSpec
     split: str
     files: list[Path]
     held_out: bool
+    convert: bool = True
 
     def identity(self) -> Any:
         """Return what the decoded rows depend on: paths, sizes and times of the files."""
@@ -58,7 +62,7 @@ class ParquetFolder:
         rows = np.arange(table.num_rows)
         if self.held_out:
             rows = hold_out(table.num_rows, self.split)
-        return read_table(table, self.spec, rows[: limit or None])
+        return read_table(table, self.spec, rows[: limit or None], self.convert)
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ class ImageFolder:
     root: Path
     classes: list[str]
     files: list[Path]
+    convert: bool = True
 
     def identity(self) -> Any:
         """Return what the decoded rows depend on: classes, paths, sizes and times of the files."""
@@ -85,7 +90,8 @@ class ImageFolder:
         code = {name: i for i, name in enumerate(self.classes)}
         labels = np.array([code[file.parent.name] for file in files], dtype=np.int64)
         check_labels(labels, self.spec, str(self.root))
-        images = (decode(str(file), self.spec.channels, str(file)) for file in files)
+        channels, convert = self.spec.channels, self.convert
+        images = (decode(str(file), channels, str(file), convert) for file in files)
         return Rows(images, labels, class_names(self.classes, self.spec), str(self.root))
 
 
@@ -105,17 +111,23 @@ def _parquet(spec: DatasetSpec, split: str, root: Path, files: dict[str, list[Pa
 
 
 def _image_folder(spec: DatasetSpec, split: str, root: Path) -> Source:
-    folders = _class_folders(root / split)
-    files = sorted(f for d in folders for f in d.iterdir() if f.suffix.lower() in _SUFFIXES)
+    files = image_files(root / split)
     if not files:
         raise UserError(f"data-dir {root} has no images in {split}/<class>/; add the {split} split")
-    names = {d.name for s in ("train", "test") for d in _class_folders(root / s)}
+    names = {d.name for s in ("train", "test") for d in class_folders(root / s)}
     # Numbered folders sort as numbers, so that folder "10" is class 10 and not class 2.
     numbered = all(name.isdecimal() for name in names)
     return ImageFolder(spec, root, sorted(names, key=int if numbered else None), files)
 
 
-def _class_folders(folder: Path) -> list[Path]:
+def image_files(folder: Path) -> list[Path]:
+    """The images in a folder's class folders, sorted."""
+    folders = class_folders(folder)
+    return sorted(f for d in folders for f in d.iterdir() if f.suffix.lower() in _SUFFIXES)
+
+
+def class_folders(folder: Path) -> list[Path]:
+    """A folder's subfolders; none where it is missing."""
     return [d for d in folder.iterdir() if d.is_dir()] if folder.is_dir() else []
 
 

@@ -13,6 +13,7 @@ from fedsyn_flwr.data.specs import DatasetSpec
 from fedsyn_flwr.errors import UserError
 
 _HOLD_OUT = 0.1
+_CHANNELS = {"1": 1, "L": 1, "I": 1, "I;16": 1, "F": 1, "RGB": 3, "RGBA": 3, "CMYK": 3}
 _HOLD_OUT_SEED = 20130817  # any constant: the held-out rows must never change
 
 
@@ -31,7 +32,9 @@ class Table:
     batches: Callable[[str], Iterator[Any]]
 
 
-def read_table(table: Table, spec: DatasetSpec, rows: NDArray[np.int64]) -> Rows:
+def read_table(
+    table: Table, spec: DatasetSpec, rows: NDArray[np.int64], convert: bool = True
+) -> Rows:
     """Open the given rows (sorted indices) of a table for decoding.
 
     Raises
@@ -46,7 +49,7 @@ def read_table(table: Table, spec: DatasetSpec, rows: NDArray[np.int64]) -> Rows
     groups = {n: _codes(columns[n])[rows] for n in others if columns[n].null_count == 0}
     names = class_names(table.features[label].get("names"), spec)
     pixels = (
-        decode(data, spec.channels, f"{table.where}, row {i}")
+        decode(data, spec.channels, f"{table.where}, row {i}", convert)
         for i, data in _encoded(table.batches(image), rows)
     )
     return Rows(pixels, labels[rows], names, table.where, groups)
@@ -79,15 +82,24 @@ def class_names(names: list[str] | None, spec: DatasetSpec) -> list[str]:
     return given + [str(c) for c in range(len(given), spec.num_classes)]
 
 
-def decode(data: bytes | str, channels: int, where: str) -> NDArray[np.uint8]:
-    """Decode an image file's bytes (or path) to uint8 (C, H, W), C = 1 (grey) or 3 (RGB)."""
+def decode(data: bytes | str, channels: int, where: str, convert: bool = True) -> NDArray[np.uint8]:
+    """Decode an image file's bytes (or path) to uint8 (C, H, W), C = 1 (grey) or 3 (RGB).
+
+    Without ``convert``, an image of the other kind is refused.
+    """
     from PIL import Image
 
     try:
         with Image.open(io.BytesIO(data) if isinstance(data, bytes) else data) as image:
+            found = channels if convert else _CHANNELS.get(image.mode, channels)
             array = np.asarray(image.convert("L" if channels == 1 else "RGB"))
     except (OSError, ValueError, SyntaxError, TypeError, Image.DecompressionBombError) as error:
         raise UserError(f"{where}: the image cannot be decoded; replace or remove it") from error
+    if found != channels:
+        raise UserError(
+            f"{where} has {found} channel(s), the run's images have {channels}: "
+            "convert it, or choose the dataset that fits"
+        )
     return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
 
 

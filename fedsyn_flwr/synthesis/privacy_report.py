@@ -102,7 +102,7 @@ def train_observer(
     kept = store.load(0)
     if kept is None:
         g = torch_generator(seed, *key, "augmentation")
-        indices = worker.partitions[partition]
+        indices = worker.rows(partition)
         fetch = lambda chosen: worker.fetch(chosen, g)  # noqa: E731
         train_local(flat, indices, fetch, cross_entropy, settings, seed=seed, key=key)
         store.save(0, flat.vectors(), settled=0)
