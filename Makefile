@@ -14,7 +14,7 @@ export FLWR_TELEMETRY_ENABLED ?= 0
 .PHONY: help install run test test-deploy lint clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
 
 install: $(INSTALLED) ## make the virtual environment and install the app into it
 
