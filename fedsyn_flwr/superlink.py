@@ -209,7 +209,11 @@ class LocalSuperLink:
     def _spawn(
         self, command: list[str], log: Path, stdin: int = subprocess.DEVNULL
     ) -> subprocess.Popen[bytes]:
-        """Start a marked child in a session of its own, out of reach of the terminal's Ctrl-C."""
+        """Start a marked child in a session of its own, out of reach of the terminal's Ctrl-C.
+
+        In the home, too: Ray's actors import from their working directory first, and a user in
+        another copy of the app would run that one's clients with this one's server.
+        """
         with log.open("ab") as out:
             return subprocess.Popen(
                 command,
@@ -217,6 +221,7 @@ class LocalSuperLink:
                 stdin=stdin,
                 stdout=out,
                 stderr=subprocess.STDOUT,
+                cwd=self.home,
                 start_new_session=True,
             )
 

@@ -4,7 +4,9 @@ import json
 import os
 import signal
 import socket
+import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from fake_app.install import install
@@ -46,6 +48,14 @@ def test_start_and_end_leave_nothing():
     assert not link.home.exists()
     link.close()
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_nothing_runs_in_the_users_folder():
+    """Ray's actors would import another copy of the app from there."""
+    with LocalSuperLink() as link:
+        folders = {Path(f"/proc/{p.pid}/cwd").resolve() for p in link.family.alive()}
+        assert folders == {link.home.resolve()}
 
 
 def test_whichever_server_dies_is_named():
