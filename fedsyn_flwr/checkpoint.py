@@ -23,7 +23,7 @@ from fedsyn_flwr.config import Config
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import Vectors
 from fedsyn_flwr.payload import Group
-from fedsyn_flwr.tracking import write_text
+from fedsyn_flwr.report.files import write_whole
 
 KEEP = 2
 # Keys that may differ between a run and its continuation.
@@ -82,7 +82,7 @@ class Checkpoints:
             **self.identity,
         }
         os.replace(partial, target)
-        write_text(target.with_suffix(".json"), sealed(content))
+        write_whole(target.with_suffix(".json"), sealed(content))
         for old in self.rounds()[:-KEEP]:
             self.path(old).with_suffix(".json").unlink()
             self.path(old).unlink(missing_ok=True)

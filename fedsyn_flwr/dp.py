@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -94,20 +95,22 @@ class Accountant:
             return "this method sends more than models, without noise"
         return ""
 
+    @property
+    def silence(self) -> str:
+        """Why no ε is reported; empty where one is."""
+        if self.objection:
+            return f"no guarantee: {self.objection}"
+        missing = find_spec("dp_accounting") is None
+        return "epsilon is not computed: pip install 'fedsyn-flwr[dp]'" if missing else ""
+
     def release(self, sampled: int, replied: int) -> None:
         """Count a round: S clients sampled, n of them averaged."""
         if self.active and replied:
             self.releases[sampled, replied] += 1
 
     def metrics(self, clients: int) -> dict[str, float]:
-        """``dp/epsilon`` at ``dp/delta`` so far, where there is a guarantee to speak of.
-
-        Raises
-        ------
-        ImportError
-            Without Google's dp-accounting.
-        """
-        if not self.active or self.objection or not self.releases:
+        """``dp/epsilon`` at ``dp/delta`` so far; nothing where `silence` says why."""
+        if not self.active or self.silence or not self.releases:
             return {}
         from flwr.serverapp import (
             GaussianPrivacyEvent,

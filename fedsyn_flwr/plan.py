@@ -140,27 +140,19 @@ def differing_keys(plan: Plan) -> str:
     method brings may be written down as configured or as it is.
     """
     from fedsyn_flwr.checkpoint import FREE_KEYS
+    from fedsyn_flwr.decided import decided
 
     theirs, ours = read_config(plan.folder), plan.config.flat()
     if not theirs:  # it ended before it wrote its configuration: nothing to agree with
         return ""
     theirs = {**configs.defaults(), **theirs}
-    resolved = {**ours, **_brought(plan.config)}
+    resolved = {**ours, **decided(plan.config)}
     keys = [
         key
         for key in sorted({*theirs, *ours} - FREE_KEYS)
         if theirs.get(key) not in (ours.get(key), resolved.get(key))
     ]
     return "; ".join(f"{key} = {theirs.get(key)!r} there, {ours.get(key)!r} here" for key in keys)
-
-
-def _brought(config: Config) -> dict[str, Scalar]:
-    """Keys that the method decides, with their values."""
-    from fedsyn_flwr import registry, server_optim
-
-    method = registry.method(config.federation.strategy)
-    optimizer = server_optim.chosen(config.server, method.strategy.server_optimizer)
-    return {**server_optim.keys(optimizer), **method.client.fixed}
 
 
 def check_parts(plan: Plan, checked: set[Hashable] | None = None) -> None:

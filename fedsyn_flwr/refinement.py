@@ -25,6 +25,8 @@ from fedsyn_flwr.flat import FlatModel, Vectors
 from fedsyn_flwr.models import SplitModel
 from fedsyn_flwr.payload import Group
 from fedsyn_flwr.readings import Reading
+from fedsyn_flwr.runtime import cpu_threads
+from fedsyn_flwr.server_optim import preset_or
 
 RECENT = 5
 ENTROPY_LIMIT = 0.95
@@ -97,7 +99,7 @@ class Refiner:
         if self.images is not None:
             with self.timed():
                 stored = getattr(torch, self.settings.mrtf_logits)
-                self.logits.append(self.look(self.flat, model).logits.to(stored))
+                self.logits.append(self.look(model).logits.to(stored))
 
     def refine(self, before: Vectors, after: Vectors, server_round: int) -> Vectors:
         """The model that is sent on.
@@ -142,7 +144,7 @@ class Refiner:
         """What the refined model is to answer, shape (M, C); fills in the metrics."""
         logits = torch.stack(self.logits).float()
         self.logits = []  # half of the memory, from here on
-        average = self.look(self.flat, after)
+        average = self.look(after)
         target = self.ensemble(logits, before, average)
         if "clr" in self.modules and server_round >= self.reading.first:
             target = self.cluster(target, average.features)
@@ -164,7 +166,7 @@ class Refiner:
         self.count_chosen(d.confidence(q))
         if "rd" not in self.modules:
             return q.mean(dim=0)
-        old = self.stabilise(self.look(self.flat, before).logits)
+        old = self.stabilise(self.look(before).logits)
         u = self.trust(logits.shape[-1])
         self.metrics["refinement/u"] = u
         rule = d.rectified_released if self.reading.together else d.rectified
@@ -210,11 +212,11 @@ class Refiner:
     # ---- looking and measuring
 
     @torch.no_grad()
-    def look(self, flat: FlatModel, model: Vectors) -> View:
+    def look(self, model: Vectors) -> View:
         """Features and logits of a model on the whole set."""
         assert self.images is not None
-        flat.load(model)
-        module: SplitModel = flat.module.eval()
+        self.flat.load(model)
+        module: SplitModel = self.flat.module.eval()
         parts = []
         for indices in torch.arange(len(self.images)).split(self.batch_size):
             features = module.forward_features(self.images.x(indices))
@@ -239,13 +241,10 @@ class Refiner:
     @contextmanager
     def timed(self) -> Iterator[None]:
         """With the server's number of threads, on which the bits depend; adds the seconds."""
-        start, before = time.perf_counter(), torch.get_num_threads()
-        torch.set_num_threads(self.settings.server_threads or before)
-        try:
+        start = time.perf_counter()
+        with cpu_threads(self.settings.server_threads):
             yield
-        finally:
-            torch.set_num_threads(before)
-            self.seconds += time.perf_counter() - start
+        self.seconds += time.perf_counter() - start
 
     # ---- checkpoints
 
@@ -267,6 +266,18 @@ def as_array(tensor: Tensor) -> np.ndarray:
     return array
 
 
+def resolved(settings: RefinementConfig, preset: str) -> RefinementConfig:
+    """The keys with what the method brings; FedDF is one row of MrTF's ablation."""
+    name: Any = preset_or("refinement", settings.refinement, preset)
+    modules = "avglogi" if name == "feddf" else settings.mrtf_modules
+    return replace(settings, refinement=name, mrtf_modules=modules)
+
+
+def keys(settings: RefinementConfig) -> dict[str, Any]:
+    """The resolved keys that a method may decide."""
+    return {"refinement": settings.refinement, "mrtf-modules": settings.mrtf_modules}
+
+
 def chosen(config: Config, preset: str, makes_pool: bool, flat: FlatModel) -> Refiner | None:
     """The run's refinement, None without one.
 
@@ -286,17 +297,8 @@ def chosen(config: Config, preset: str, makes_pool: bool, flat: FlatModel) -> Re
     UserError
         If the key names another refinement than the method, or a pool that never comes.
     """
-    settings = config.refinement
-    key = settings.refinement
-    if preset and key not in ("none", preset):
-        raise UserError(
-            f"refinement = {key!r}: this strategy brings {preset!r}; "
-            'use strategy = "fedavg" for another one'
-        )
-    name = preset or key
-    if name == "feddf":
-        settings = replace(settings, mrtf_modules="avglogi")
-    if name == "none" or settings.mrtf_modules == "none":
+    settings = resolved(config.refinement, preset)
+    if "none" in (settings.refinement, settings.mrtf_modules):
         return None
     if settings.transductive_set == "pool" and not makes_pool:
         raise UserError(

@@ -36,10 +36,12 @@ def keep_freed_memory() -> bool:
 def cpu_threads(count: int) -> Iterator[None]:
     """Inside, PyTorch has so many CPU threads: how work is split over them decides its last bits.
 
+    0 leaves their number alone.
+
     For what the server computes and the run depends on; a server's own number is its machine's.
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(count)
+    torch.set_num_threads(count or before)
     try:
         yield
     finally:

@@ -105,6 +105,22 @@ def _adaptive(
 RULES: dict[str, Rule] = {"avgm": avgm, "adagrad": adagrad, "adam": adam, "yogi": yogi}
 
 
+def preset_or(key: str, value: str, preset: str) -> str:
+    """What a method is named after, else the key's value.
+
+    Raises
+    ------
+    UserError
+        If the key names something else than the method does.
+    """
+    if preset and value not in ("none", preset):
+        raise UserError(
+            f"{key} = {value!r}: this strategy brings {preset!r}; "
+            'use strategy = "fedavg" for another one'
+        )
+    return preset or value
+
+
 def chosen(settings: ServerOptimizerConfig, preset: str) -> Optimizer | None:
     """The run's server optimiser, None without one.
 
@@ -120,13 +136,7 @@ def chosen(settings: ServerOptimizerConfig, preset: str) -> Optimizer | None:
     UserError
         If the key names another optimiser than the method.
     """
-    key = settings.server_optimizer
-    if preset and key not in ("none", preset):
-        raise UserError(
-            f"server-optimizer = {key!r}: this strategy brings {preset!r}; "
-            'use strategy = "fedavg" for another one'
-        )
-    name = preset or key
+    name = preset_or("server-optimizer", settings.server_optimizer, preset)
     if name == "none":
         return None
     lr = settings.server_lr or DEFAULT_LR[name]

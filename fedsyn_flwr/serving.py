@@ -10,14 +10,16 @@ from flwr.app import Context
 from flwr.common import log
 from flwr.server import ServerAppComponents, ServerConfig, SimpleClientManager
 
-from fedsyn_flwr import assembly, config, preflight, registry, server_optim
+from fedsyn_flwr import assembly, config, preflight, registry
 from fedsyn_flwr.checkpoint import Checkpoint, Checkpoints
 from fedsyn_flwr.data.own import SCHEME
+from fedsyn_flwr.decided import decided
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.evaluation import Evaluator
 from fedsyn_flwr.healing import replace_dead_actors
+from fedsyn_flwr.report.files import write_whole
 from fedsyn_flwr.server import FedServer
-from fedsyn_flwr.tracking import Tracker, default_results, write_text
+from fedsyn_flwr.tracking import Tracker, default_results
 from fedsyn_flwr.worker import flat_model, resident
 
 
@@ -58,9 +60,7 @@ def build(run_config: config.RunConfig) -> ServerAppComponents:
     start = (last.round if last else 0) if settings.output.resume else None
     tracker = Tracker(folder, resumed_from=start)
     more = {"run": run, "layout": flat.layout, "parameters": flat.trainable.numel()}
-    tracker.config(
-        settings, {**server_optim.keys(strategy.optimizer), **method.client.fixed}, **more
-    )
+    tracker.config(settings, decided(settings), **more)
     replace_dead_actors()
     manager = SimpleClientManager()
     return ServerAppComponents(
@@ -107,6 +107,5 @@ def components(context: Context) -> ServerAppComponents:
 def report_failure(folder: Path, reason: str) -> None:
     """Say in the status file why nothing started, unless a run lives there."""
     if folder.is_absolute() and not folder.exists():
-        folder.mkdir(parents=True)
         content = {"status": "failed", "rounds": 0, "reason": reason}
-        write_text(folder / "status.json", json.dumps(content) + "\n")
+        write_whole(folder / "status.json", json.dumps(content) + "\n")

@@ -17,6 +17,7 @@ from fedsyn_flwr.config import Config
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import FlatModel
 from fedsyn_flwr.payload import Group
+from fedsyn_flwr.report.files import write_whole
 from fedsyn_flwr.state import write_atomic
 
 POOL = "pool.safetensors"
@@ -27,13 +28,6 @@ def default_results() -> Path:
     """Where results go unless ``results-dir`` says otherwise."""
     root = os.environ.get("FEDSYN_RESULTS_DIR")
     return Path(root) if root else Path.home() / "fedsyn-results"
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a file in one step."""
-    partial = path.with_name(f".{path.name}.part")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
 
 
 def to_json(value: Any) -> str:
@@ -84,7 +78,7 @@ class Tracker:
     def rewind(self) -> None:
         """Drop what was written after the last checkpoint, a half-written line included."""
         lines = self.metrics.read_text(encoding="utf-8").splitlines()[: self.rounds]
-        write_text(self.metrics, "".join(line + "\n" for line in lines))
+        write_whole(self.metrics, "".join(line + "\n" for line in lines))
 
     def config(self, config: Config, keys: Mapping[str, Any], **more: Any) -> None:
         """``config.json``: every key resolved, the seed, versions of what computed.
@@ -98,13 +92,13 @@ class Tracker:
             "versions": {**versions, "python": platform.python_version()},
             **more,
         }
-        write_text(self.folder / "config.json", json.dumps(content, indent=2) + "\n")
+        write_whole(self.folder / "config.json", json.dumps(content, indent=2) + "\n")
 
     def status(self, status: str, reason: str = "", **more: Any) -> None:
         """``status.json``: running, completed, failed or stopped, and why."""
         content = {"status": status, "rounds": self.rounds, "reason": reason, **more}
         with self._lock:
-            write_text(self.folder / "status.json", json.dumps(content) + "\n")
+            write_whole(self.folder / "status.json", json.dumps(content) + "\n")
 
     def round(self, metrics: dict[str, Any]) -> None:
         """A line of ``metrics.jsonl``."""
@@ -123,6 +117,5 @@ class Tracker:
 
     def model(self, flat: FlatModel) -> None:
         """``model.safetensors``: tensors by name."""
-        partial = self.folder / ".model.safetensors.part"
-        partial.write_bytes(save(flat.named(), metadata={"sha256": flat.digest()}))
-        os.replace(partial, self.folder / "model.safetensors")
+        content = save(flat.named(), metadata={"sha256": flat.digest()})
+        write_whole(self.folder / "model.safetensors", content)

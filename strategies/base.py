@@ -9,10 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from logging import WARNING
 from typing import Any
 
-from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Scalar, log
+from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
@@ -25,13 +24,13 @@ from fedsyn_flwr.evaluation import Evaluator
 from fedsyn_flwr.exchange import Reply, Roster, exchange, sample_clients, wait_for_clients
 from fedsyn_flwr.flat import FlatModel
 from fedsyn_flwr.payload import Group, Groups, from_parameters, is_finite, nbytes, to_parameters
-from strategies.ledger import Ledger, Metrics
+from strategies.ledger import Metrics
 from strategies.workshop import Workshop
 
 Progress = Callable[[str, int, int], None]
 
 
-class FedStrategy(Workshop, Ledger, Strategy):
+class FedStrategy(Workshop, Strategy):
     """Federated averaging; other methods override the step that their paper changes.
 
     Parameters
@@ -213,8 +212,7 @@ class FedStrategy(Workshop, Ledger, Strategy):
             federation.node_timeout,
             self.evaluator.data.shape,
         )
-        if self.accountant.active and self.accountant.objection:
-            log(WARNING, "differential privacy: no guarantee: %s", self.accountant.objection)
+        self.say_why_silent()
 
     def adopt(self, parameters: Parameters) -> None:
         """Take over a model that came from outside."""

@@ -83,7 +83,7 @@ class FedGen(FedAvg):
     def teach(self, server_round: int) -> None:
         """A round of the generator's training, eq. (4); undone where it diverges."""
         before = self.teaching.state()
-        with cpu_threads(1):
+        with cpu_threads(self.config.refinement.server_threads):
             taught = self.teaching.round(
                 all_heads(self.flat.module.classifier, self.heads),
                 teacher_weights(torch.from_numpy(np.stack(self.counts)).to(self.device)),

@@ -49,6 +49,7 @@ class Workshop(Ledger):
         self.optimizer = server_optim.chosen(config.server, self.server_optimizer)
         self.moments: Group = {}
         self.refiner = refinement.chosen(config, self.refinement, self.makes_pool, self.flat)
+        self.said = ""
         self.accountant = Accountant(config.privacy, config.federation.weighting == "uniform")
 
     def server_step(self, mean: Vectors) -> Vectors:
@@ -103,7 +104,12 @@ class Workshop(Ledger):
     def account(self) -> None:
         """Report what the round's noisy models have spent of the clients' privacy."""
         self.accountant.release(self.sampled, len(self.losses))
-        try:
-            self.metrics |= self.accountant.metrics(len(self.roster))
-        except ImportError:
-            log(WARNING, "dp/epsilon is not computed: pip install 'fedsyn-flwr[dp]'")
+        self.metrics |= self.accountant.metrics(len(self.roster))
+        self.say_why_silent()
+
+    def say_why_silent(self) -> None:
+        """Once: why no ε is reported. That a method sends more than models shows in its replies."""
+        silence = self.accountant.silence
+        if self.accountant.active and silence not in ("", self.said):
+            log(WARNING, "differential privacy: %s", silence)
+            self.said = silence

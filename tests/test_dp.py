@@ -190,6 +190,7 @@ def test_methods_that_send_more_have_no_guarantee() -> None:
 def test_what_else_is_sent_is_noticed(tmp_path: Path, strategy: str) -> None:
     f = federation(tmp_path, strategy=strategy, **{"dp-clip": 1.0, "dp-sigma": 0.1}).run()
     assert f.strategy.accountant.exposed
+    assert "sends more than models" in f.strategy.said
     assert "dp/epsilon" not in (f.folder / "metrics.jsonl").read_text()
 
 

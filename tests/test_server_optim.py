@@ -234,6 +234,20 @@ def test_config_json_says_what_the_run_has(tmp_path: Path, keys: Any, written: A
     assert differing_keys(plan).startswith("server-lr = 7.0 there")
 
 
+@pytest.mark.parametrize(
+    ("strategy", "written"),
+    [
+        ("fedavg", ("none", "st+rd+clr")),
+        ("feddf", ("feddf", "avglogi")),
+        ("mrtf", ("mrtf", "st+rd+clr")),
+    ],
+)
+def test_config_json_says_the_refinement(tmp_path: Path, strategy: str, written: Any) -> None:
+    f = federation(tmp_path, strategy=strategy, **{"num-server-rounds": 1}).run()
+    config = json.loads((f.folder / "config.json").read_text())["config"]
+    assert (config["refinement"], config["mrtf-modules"]) == written
+
+
 def test_config_json_says_fmds_has_no_hard_features(tmp_path: Path) -> None:
     for method, mu in (("fmds", 0.0), ("hfmds", 0.5)):
         f = federation(tmp_path / method, strategy=method)

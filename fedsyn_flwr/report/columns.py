@@ -1,7 +1,9 @@
-"""Tables of text, for whoever has the cells: Markdown, and rich tables as wide as a terminal."""
+"""Tables of text, for whoever has the cells: Markdown, CSV, rich tables as wide as a terminal."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -15,6 +17,16 @@ def markdown_lines(cells: Cells, left: int) -> list[str]:
     headers, rows = cells
     rule = [":--" if i < left else "--:" for i in range(len(headers))]
     return ["| " + " | ".join(line) + " |" for line in (headers, rule, *rows)]
+
+
+def csv_table(lines: Sequence[Mapping[str, Any]]) -> str:
+    """A header and the lines; ``folder`` is the last column, the others as they first appear."""
+    columns = dict.fromkeys(key for line in lines for key in line if key != "folder")
+    out = io.StringIO()
+    writer = csv.DictWriter(out, [*columns, "folder"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return out.getvalue()
 
 
 def terminal_parts(cells: Cells, names: range, width: int) -> "list[Table]":

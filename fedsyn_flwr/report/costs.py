@@ -1,13 +1,11 @@
 """What a method costs its clients and the wire, from results folders: means over seeds."""
 
-import csv
-import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from fedsyn_flwr.report.aggregate import Stat, stat
-from fedsyn_flwr.report.columns import Cells, markdown_lines
+from fedsyn_flwr.report.columns import Cells, csv_table, markdown_lines
 from fedsyn_flwr.report.curves import Run, labels
 from fedsyn_flwr.report.measures import Rows, total
 from fedsyn_flwr.report.progress import human_bytes, human_count
@@ -148,12 +146,7 @@ def csv_text(groups: Sequence[Sequence[Run]]) -> str:
         for label, group in zip(labels(groups), groups, strict=True)
         for run in group
     ]
-    columns = dict.fromkeys(key for line in lines for key in line if key != "folder")
-    out = io.StringIO()
-    writer = csv.DictWriter(out, [*columns, "folder"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return out.getvalue()
+    return csv_table(lines)
 
 
 def json_text(rows: Sequence[CostRow], origin: Origin) -> str:

@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 GRID_POINTS = 400
 IRRELEVANT = ("seed", "run-name", "results-dir", "state-dir", "resume", "checkpoint-every")
 """Keys in which runs of one group may differ."""
-BROUGHT = ("server-optimizer", "server-lr", "hfmds-mu")
+BROUGHT = ("server-optimizer", "server-lr", "refinement", "mrtf-modules", "hfmds-mu")
 """Keys that a method may decide: its name says them then."""
 
 

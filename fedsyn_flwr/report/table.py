@@ -1,7 +1,5 @@
 """A grid's results as tables: Markdown and terminal for people, CSV and JSON for programs."""
 
-import csv
-import io
 import json
 import math
 from collections.abc import Sequence
@@ -10,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedsyn_flwr.report import measures
 from fedsyn_flwr.report.aggregate import GroupRow, Record, Stat, group_rows
-from fedsyn_flwr.report.columns import Cells, markdown_lines, terminal_parts
+from fedsyn_flwr.report.columns import Cells, csv_table, markdown_lines, terminal_parts
 from fedsyn_flwr.report.progress import human_bytes
 
 if TYPE_CHECKING:
@@ -202,12 +200,7 @@ def run_columns(record: Record, target: float) -> dict[str, Any]:
 def csv_text(summary: Summary) -> str:
     """A line per run."""
     lines = [run_columns(record, summary.target) for record in summary.records]
-    columns = dict.fromkeys(key for line in lines for key in line if key != "folder")
-    out = io.StringIO()
-    writer = csv.DictWriter(out, [*columns, "folder"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return out.getvalue()
+    return csv_table(lines)
 
 
 def json_text(summary: Summary) -> str:
