@@ -15,6 +15,7 @@ from fedsyn_flwr.checkpoint import Checkpoint, Checkpoints
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import digest
 from fedsyn_flwr.registry import METHODS
+from fedsyn_flwr.report.files import write_whole
 
 KEYS: dict[str, Any] = {
     "num-server-rounds": 7,
@@ -91,12 +92,12 @@ def test_death_while_writing_a_checkpoint(tmp_path: Path, monkeypatch: pytest.Mo
     whole = federation(tmp_path / "whole", strategy="hfmds").run()
     dying = federation(tmp_path / "cut", strategy="hfmds")
 
-    def no_json(path: Path, text: str) -> None:
+    def no_json(path: Path, content: str | bytes) -> None:
         if "round-4" in path.name:
             raise PowerCut
-        path.write_text(text)
+        write_whole(path, content)
 
-    monkeypatch.setattr(module, "write_text", no_json)
+    monkeypatch.setattr(module, "write_whole", no_json)
     monkeypatch.setattr(dying.server, "close", lambda *_: None)
     with pytest.raises(PowerCut):
         dying.server.fit(7, None)
