@@ -23,13 +23,11 @@ class HFMDSParams(MixedParams):
     """HFMDS-FL's keys.
 
     ``hfmds_mu`` is μ: 0 regresses to FMDS exactly, useful up to about 1. ``hfmds_lambda`` is λ,
-    the share of the old prototype that is kept. ``synthesis_every`` is T_d,
-    ``synthesis_per_client`` B_g, ``synthesis_fm_weight`` w_FM. ``synthesis_patience`` and
-    ``synthesis_batch`` are off at 0.
+    the share of the old prototype that is kept. ``synthesis_every`` is T_d, ``synthesis_fm_weight``
+    w_FM. ``synthesis_patience`` and ``synthesis_batch`` are off at 0.
     """
 
     synthesis_every: Count
-    synthesis_per_client: Count
     synthesis_steps: Count
     synthesis_lr: Positive
     synthesis_loss: Literal["ce", "ce+fm", "ce+hfm"]

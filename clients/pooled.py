@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from clients.base import FedClient, Metrics, Step, as_numpy
-from fedsyn_flwr.config import SETTINGS, CountOrZero, Share
+from fedsyn_flwr.config import SETTINGS, Count, CountOrZero, Share
 from fedsyn_flwr.payload import Group, Groups
 from fedsyn_flwr.synthesis.encoding import DType, decode, encode
 from fedsyn_flwr.synthesis.pool import LocalPool, PoolSampler, keep_pool, open_pool
@@ -80,10 +80,14 @@ class PooledClient(FedClient):
 
 @dataclass(frozen=True, config=SETTINGS)
 class MixedParams(PoolParams):
-    """Keys of HFMDS-FL's objective (6): α, 1 regresses to FedAvg exactly; one or two passes."""
+    """Keys of HFMDS-FL's objective (6): α, 1 regresses to FedAvg exactly; one or two passes.
+
+    ``synthesis_per_client`` is B_g, how many images a client contributes.
+    """
 
     hfmds_alpha: Share
     hfmds_joint_batch: bool
+    synthesis_per_client: Count
 
     @property
     def uses_pool(self) -> bool:

@@ -102,6 +102,12 @@ METHODS = {
         "clients.fedgen:FedGenParams",
         "classifiers learn from a generator of features that all of them teach (arXiv 2105.10056)",
     ),
+    "fedgan": Method(
+        "strategies.fedgan:FedGAN",
+        "clients.fedgan:FedGANClient",
+        "clients.fedgan:FedGANParams",
+        "trains also on images of a GAN that all clients trained before (arXiv 2006.07228)",
+    ),
     "fedmix": Method(
         "strategies.fedmix:FedMix",
         "clients.fedmix:FedMixClient",

@@ -38,6 +38,11 @@ class Tally:
             self.sums[name] = self.sums.get(name, 0.0) + weight * value
             self.weights[name] = self.weights.get(name, 0.0) + weight
 
+    def repeat(self, name: str, times: int) -> None:
+        """Make a mean over the ``times`` messages that each client got the sum of them."""
+        if name in self.sums:
+            self.sums[name] *= times
+
     def means(self) -> dict[str, float]:
         """Every name's mean or maximum."""
         return {name: total / self.weights[name] for name, total in self.sums.items()}

@@ -82,6 +82,10 @@ class FedStrategy(Workshop, Strategy):
         """Groups that this client gets beside the model; the same objects where shared."""
         return {}
 
+    def enclosed(self, phase: str, partition: int) -> Groups:
+        """Groups that go with a message of a phase: those of `outgoing` with ``train``."""
+        return self.outgoing(partition) if phase == "train" else {}
+
     def shared(self) -> Group:
         """The pool of ``pool_version``, for people: uint8 pixels ``images``, int64 ``labels``."""
         raise NotImplementedError(f"{type(self).__name__} shares no images")
@@ -230,7 +234,7 @@ class FedStrategy(Workshop, Strategy):
         self, partitions: Iterable[int], phase: str, server_round: int, with_model: bool = True
     ) -> dict[int, FitIns]:
         """A message for each client; clients that get the same arrays share their bytes."""
-        plain = self.parameters if with_model else to_parameters({}, self.flat.layout)
+        plain = self.parameters if with_model else self.serialise({}, with_model)
         shared: dict[tuple[int, ...], Parameters] = {(): plain}
         config: dict[str, Scalar] = {
             "run": self.run,
@@ -241,20 +245,24 @@ class FedStrategy(Workshop, Strategy):
         }
         messages = {}
         for partition in sorted(partitions):
-            extra = self.outgoing(partition) if phase == "train" else {}
+            extra = self.enclosed(phase, partition)
             key = tuple(id(group) for group in extra.values())
             if key not in shared:
-                shared[key] = self.serialise(extra)
+                shared[key] = self.serialise(extra, with_model)
             messages[partition] = FitIns(shared[key], {**config, "partition": partition})
         return messages
 
-    def ask_all(self, phase: str, server_round: int, with_model: bool = True) -> Iterable[Reply]:
-        """Every client's reply to a phase of the method's own, in partition order."""
+    def ask_all(
+        self, phase: str, server_round: int, with_model: bool = True, shown: str = ""
+    ) -> Iterable[Reply]:
+        """Every client's reply to a phase of the method's own, in partition order.
+
+        Progress is ``shown`` under the phase's name unless another is given.
+        """
         start = time.perf_counter()
         messages = self.messages(self.roster, phase, server_round, with_model)
-        yield from exchange(
-            self.roster, messages, self.federation.round_timeout, partial(self.progress, phase)
-        )
+        progress = partial(self.progress, shown or phase)
+        yield from exchange(self.roster, messages, self.federation.round_timeout, progress)
         self.spent(phase, time.perf_counter() - start)
 
     def accept(self, reply: Reply) -> tuple[FitRes | None, Groups]:
@@ -290,9 +298,10 @@ class FedStrategy(Workshop, Strategy):
         uniform = self.federation.weighting == "uniform"
         return float(bool(result.num_examples)) if uniform else float(result.num_examples)
 
-    def serialise(self, extra: Groups) -> Parameters:
+    def serialise(self, extra: Groups, with_model: bool = True) -> Parameters:
         """The global model and extra groups as they travel."""
-        return to_parameters({"model": self.model, **extra}, self.flat.layout)
+        model = {"model": self.model} if with_model else {}
+        return to_parameters({**model, **extra}, self.flat.layout)
 
 
 def shapes(group: Group) -> dict[str, tuple[int, ...]]:

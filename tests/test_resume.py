@@ -27,6 +27,9 @@ KEYS: dict[str, Any] = {
     "synthesis-every": 3,
     "synthesis-per-client": 4,
     "synthesis-steps": 3,
+    "gan-rounds": 2,
+    "gan-steps": 2,
+    "gan-width": 4,
 }
 
 

@@ -23,6 +23,9 @@ QUICK: dict[str, Any] = {
     "synthesis-every": 2,
     "synthesis-per-client": 4,
     "synthesis-steps": 2,
+    "gan-rounds": 2,
+    "gan-steps": 2,
+    "gan-width": 4,
 }
 
 

@@ -33,6 +33,9 @@ KEYS: dict[str, Any] = {
     "synthesis-every": 2,
     "synthesis-per-client": 4,
     "synthesis-steps": 5,
+    "gan-rounds": 2,
+    "gan-steps": 2,
+    "gan-width": 4,
     "checkpoint-every": 1,
 }
 CLIENTS = 5
