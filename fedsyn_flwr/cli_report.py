@@ -78,11 +78,12 @@ def figure(
     x: Axes = ALL_AXES,
     output: Output = None,
 ) -> None:
-    """Draw finished runs: images, tsne, curves, sweep or privacy.
+    """Draw finished runs: images, pools, tsne, curves, sweep or privacy.
 
-    images: synthetic images beside the nearest real ones, a picture per run. tsne: features of
-    real and synthetic images under the first run's final model. curves: as `fedsyn plot`. sweep:
-    final accuracy against a key. privacy: accuracy, PSNR and time, a bar per method.
+    images: synthetic images beside the nearest real ones, a picture per run. pools: what several
+    methods share, side by side. tsne: features of real and synthetic images under the first run's
+    final model. curves: as `fedsyn plot`. sweep: final accuracy against a key. privacy: accuracy,
+    PSNR and time, a bar per method.
 
     RESULTS are folders of runs, or folders that hold some; runs that differ in nothing but the
     seed belong together. Saves PNG and SVG.

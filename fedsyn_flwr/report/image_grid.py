@@ -1,17 +1,21 @@
-"""Synthetic images beside the real ones that are most like them, class by class."""
+"""Synthetic images class by class: beside the real ones most like them, or method by method."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from fedsyn_flwr.errors import UserError
+from fedsyn_flwr.report import measures
 from fedsyn_flwr.report.canvas import canvas, save
 from fedsyn_flwr.report.curves import Run, labels, title
-from fedsyn_flwr.report.samples import Pixels, Source, drawn_classes, read_pool
+from fedsyn_flwr.report.privacy_bars import PSNR
+from fedsyn_flwr.report.samples import Pixels, Samples, Source, drawn_classes, read_pool
 
 PAIRS = 5
+SIDE = 4  # images of a class and run, where pools stand side by side
 CELL = 64  # pixels that a cell has at least; smaller images are enlarged without smoothing
-GAP, WIDE_GAP = 3, 20  # between the two of a pair, between pairs
+GAP, WIDE_GAP = 3, 20  # between images of a group, between groups
 
 
 def draw_images(run: Run, stem: Path) -> list[Path]:
@@ -49,31 +53,77 @@ def draw_images(run: Run, stem: Path) -> list[Path]:
     return save(figure, stem)
 
 
-def mosaic(rows: Sequence[Sequence[tuple[Pixels, Pixels]]]) -> tuple[Pixels, list[int], list[int]]:
-    """All pairs in one picture.
+def draw_pools(groups: Sequence[Sequence[Run]], stem: Path) -> list[Path]:
+    """Write the pools of several runs side by side; returns the files' paths.
+
+    A row per class, at most ten, with up to four images of each group's first run; below them
+    how much they are like real images, where that was measured.
+
+    Raises
+    ------
+    UserError
+        If the images are not of one shape.
+    """
+    runs = [group[0] for group in groups]
+    pools = [read_pool(run.folder) for run in runs]
+    shapes = {pool.images.shape[1:] for pool in pools}
+    if len(shapes) > 1:
+        raise UserError(f"images of {len(shapes)} shapes: give runs of one dataset")
+    classes = drawn_classes(Samples(pools[0].images, np.concatenate([p.labels for p in pools])))
+    rows = [[_filled(pool.of_class(c, SIDE)) for pool in pools] for c in classes]
+    image, xs, ys = mosaic(rows)
+    height, width = image.shape[:2]
+    inches = 1.0 + 2.4 * len(runs)
+    figure = canvas(inches, inches * height / width + 0.9)
+    axes = figure.add_subplot()
+    axes.imshow(image, vmin=0, vmax=1, interpolation="nearest")
+    axes.set_yticks(ys, [Source(runs[0]).training.class_names[c] for c in classes])
+    found = [measures.measured(run.rows).get(PSNR) for run in runs]
+    notes = ["PSNR not measured" if x is None else f"PSNR {x:.1f} dB" for x in found]
+    axes.set_xticks(xs, notes)
+    for x, name in zip(xs, labels(groups), strict=True):
+        axes.text(x, -0.02 * height, name, ha="center", va="bottom")
+    axes.set_ylabel("class")
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.set_title(f"what clients share: {title(groups)}", fontsize="medium", pad=24)
+    return save(figure, stem)
+
+
+def _filled(images: Pixels) -> list[Pixels]:
+    """As many images as a row shows, white ones where there are fewer."""
+    return [*images, *np.ones((SIDE - len(images), *images.shape[1:]), images.dtype)]
+
+
+def mosaic(
+    rows: Sequence[Sequence[Sequence[Pixels]]],
+) -> tuple[Pixels, list[int], list[int]]:
+    """All images in one picture, in groups that stand apart.
 
     Parameters
     ----------
     rows : sequence
-        Rows of pairs of images (C, H, W) in [0, 1], C = 1 or 3; a row may be shorter than others.
+        Rows of groups of as many images (C, H, W) in [0, 1] each, C = 1 or 3; a row may have fewer
+        groups than others.
 
     Returns
     -------
     tuple
-        RGB (h, w, 3), white where there is no image; the pairs' centres along x, the rows' along
+        RGB (h, w, 3), white where there is no image; the groups' centres along x, the rows' along
         y.
     """
     _, h, w = rows[0][0][0].shape
     zoom = max(1, -(-CELL // max(h, w)))
     h, w = h * zoom, w * zoom
-    count = max(map(len, rows))
-    step_x, step_y = 2 * w + GAP + WIDE_GAP, h + GAP
+    count, size = max(map(len, rows)), len(rows[0][0])
+    wide = size * (w + GAP) - GAP
+    step_x, step_y = wide + WIDE_GAP, h + GAP
     picture = np.ones((len(rows) * step_y - GAP, count * step_x - WIDE_GAP, 3), np.float32)
     for i, row in enumerate(rows):
-        for j, pair in enumerate(row):
-            for k, image in enumerate(pair):
+        for j, group in enumerate(row):
+            for k, image in enumerate(group):
                 x, y = j * step_x + k * (w + GAP), i * step_y
                 enlarged = image.repeat(zoom, axis=1).repeat(zoom, axis=2)
                 picture[y : y + h, x : x + w] = enlarged.transpose(1, 2, 0)
-    xs = [j * step_x + w + GAP // 2 for j in range(count)]
+    xs = [j * step_x + wide // 2 for j in range(count)]
     return picture, xs, [i * step_y + h // 2 for i in range(len(rows))]

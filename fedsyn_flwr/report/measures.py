@@ -7,7 +7,7 @@ from typing import Any
 Rows = Sequence[Mapping[str, Any]]
 
 ACCURACY = "server/test_accuracy"
-MEASURED = ("synthesis/", "privacy/", "mrtf/", "dp/")
+MEASURED = ("synthesis/", "privacy/", "gan/", "averaged/", "ensemble/", "refined/", "dp/")
 """Prefixes of what only some methods measure."""
 
 

@@ -37,6 +37,13 @@ def images(groups: Groups, folder: Path, wishes: Wishes) -> list[Path]:
     ]
 
 
+def pools(groups: Groups, folder: Path, wishes: Wishes) -> list[Path]:
+    """One picture of all runs."""
+    from fedsyn_flwr.report.image_grid import draw_pools
+
+    return draw_pools(groups, folder / "pools")
+
+
 def tsne(groups: Groups, folder: Path, wishes: Wishes) -> list[Path]:
     """One picture of all runs."""
     from fedsyn_flwr.report.feature_map import draw_features
@@ -68,6 +75,7 @@ def privacy(groups: Groups, folder: Path, wishes: Wishes) -> list[Path]:
 
 KINDS: dict[str, Callable[[Groups, Path, Wishes], list[Path]]] = {
     "images": images,
+    "pools": pools,
     "tsne": tsne,
     "curves": accuracy,
     "sweep": swept,

@@ -29,9 +29,9 @@ def test_costs():
 
 
 def test_the_last_value_counts_of_what_only_some_methods_measure():
-    more = {"privacy/ssim": 0.5, "mrtf/kept": 3, "server/test_loss": 1.0, "mrtf/on": True}
+    more = {"privacy/ssim": 0.5, "gan/kept": 3, "server/test_loss": 1.0, "gan/on": True}
     assert measures.measured([*ROWS, more]) == {
         "privacy/psnr_mean": 9.0,
         "privacy/ssim": 0.5,
-        "mrtf/kept": 3,
+        "gan/kept": 3,
     }

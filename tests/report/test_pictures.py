@@ -190,6 +190,23 @@ def test_images_of_a_run(results, monkeypatch, capsys):
     assert all(f"{c}" in text.splitlines() for c in range(10))
 
 
+def test_pools_side_by_side(tmp_path, monkeypatch, capsys):
+    folders = [digits(tmp_path / name, strategy=name) for name in ("hfmds", "fedmix")]
+    metrics = folders[1] / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace("privacy/psnr_mean", "privacy/other"))
+    assert fedsyn(monkeypatch, "figure", "pools", *folders, "--out", tmp_path) == 0
+    text = words(tmp_path / "pools.svg").splitlines()
+    assert {"hfmds", "fedmix", "PSNR 8.0 dB", "PSNR not measured", "class"} <= set(text)
+
+
+def test_pools_of_two_shapes_are_refused(tmp_path, monkeypatch, capsys):
+    folders = [digits(tmp_path / name, strategy=name) for name in ("hfmds", "fedmix")]
+    pool = {"images": torch.zeros(1, 3, 8, 8), "labels": torch.tensor([0])}
+    save_file(pool, folders[0] / "pool.safetensors")
+    assert fedsyn(monkeypatch, "figure", "pools", *folders) == 2
+    assert "images of 2 shapes: give runs of one dataset" in capsys.readouterr().err
+
+
 def test_runs_of_one_name_do_not_overwrite_each_other(tmp_path, monkeypatch, capsys):
     folders = [digits(tmp_path / name / "run", i) for i, name in enumerate("ab")]
     assert fedsyn(monkeypatch, "figure", "images", *folders, "--out", tmp_path) == 0
@@ -231,7 +248,7 @@ def test_sweep_privacy_and_curves_of_a_grid(results, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["pie"], "figure 'pie': allowed are images, tsne, curves, sweep, privacy"),
+        (["pie"], "figure 'pie': allowed are images, pools, tsne, curves, sweep, privacy"),
         (["tsne", "--embedding", "umap"], "--embedding 'umap': allowed are tsne, pca"),
         (["sweep"], "--key is needed: the runs differ in nothing"),
         (

@@ -112,7 +112,7 @@ def test_plus_minus(stat_, text):
 
 
 def test_measured_values_have_three_digits():
-    values = {"dp/epsilon": 0.012345, "mrtf/kept": 320, "privacy/psnr_mean": 12.345, "mrtf/none": 0}
+    values = {"dp/epsilon": 0.012345, "gan/kept": 320, "privacy/psnr_mean": 12.345, "gan/none": 0}
     records = [run("mrtf", 0, [0.5], **values)]
     row = markdown(Summary(records, 0.9, ORIGIN)).splitlines()[2]
     assert row.split(" | ")[-4:] == ["0.0123 ± —", "320 ± —", "0.00 ± —", "12.3 ± — |"]
