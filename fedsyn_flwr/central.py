@@ -42,18 +42,23 @@ def train_centrally(config: Config) -> FlatModel:
     UserError
         If the configuration does not say who has what.
     """
+    check(config)
     federation, train = config.federation, config.train
-    if config.data.partition == SCHEME or not federation.num_clients:
-        raise UserError(
-            "no central model without the clients' data: give runs of a simulation, not of nodes "
-            f'with their own (partition = "{SCHEME}"), with num-clients in config.json'
-        )
     worker = Worker(config, federation.num_clients)
     for t in range(1, federation.num_server_rounds + 1):
         key = (federation.seed, t, 0)
         clients = sample_clients(range(federation.num_clients), federation.fraction_fit, key)
         one_round(worker, clients, replace(train, batch_size=len(clients) * train.batch_size), t)
     return worker.flat
+
+
+def check(config: Config) -> None:
+    """Refuse a configuration that does not say who has what."""
+    if config.data.partition == SCHEME or not config.federation.num_clients:
+        raise UserError(
+            "no central model without the clients' data: give runs of a simulation, not of nodes "
+            f'with their own (partition = "{SCHEME}"), with num-clients in config.json'
+        )
 
 
 def one_round(worker: Worker, clients: list[int], settings: TrainConfig, number: int) -> None:

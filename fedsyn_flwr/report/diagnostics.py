@@ -5,37 +5,30 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.report.curves import Curve, Run, curves, seeds, title
-from fedsyn_flwr.report.figure import Scale, draw
+from fedsyn_flwr.report.curves import Curve, Run, curves, title
+from fedsyn_flwr.report.figure import Scale, draw, seeds
 
 LOGITS = "refinement/logit_std"
-DRIFT = (
-    ("variance", "variance of the clients' updates, Σ p‖Δ - mean Δ‖²"),
-    ("relative", "variance of the clients' updates / ‖mean Δ‖²"),
-)
+DRIFT = {
+    "update_variance": "variance of the clients' updates, Σ p‖Δ - mean Δ‖²",
+    "relative_variance": "variance of the clients' updates / ‖mean Δ‖²",
+}
 
 
 def draw_drift(groups: Sequence[Sequence[Run]], folder: Path) -> list[Path]:
-    """Write ``drift-variance`` and ``drift-relative``; returns the files' paths.
+    """Write ``drift-update_variance`` and ``drift-relative_variance``; returns the files' paths.
 
     Raises
     ------
     UserError
         If no run measured it.
     """
-    keys = {"variance": "drift/update_variance", "relative": "drift/relative_variance"}
-    held = measuring(groups, keys["variance"], "they are of an older version")
-    return [
-        path
-        for name, text in DRIFT
-        for path in draw(
-            curves(held, "rounds", keys[name]),
-            "rounds",
-            title(held),
-            folder / f"drift-{name}",
-            Scale(text, logarithmic=True),
-        )
-    ]
+    paths = []
+    for name, text in DRIFT.items():
+        held = measuring(groups, f"drift/{name}", "runs of older versions did not")
+        made, scale = curves(held, "rounds", f"drift/{name}"), Scale(text, logarithmic=True)
+        paths += draw(made, "rounds", title(held), folder / f"drift-{name}", scale)
+    return paths
 
 
 def draw_logits(groups: Sequence[Sequence[Run]], stem: Path) -> list[Path]:

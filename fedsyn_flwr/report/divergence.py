@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedsyn_flwr import assembly
-from fedsyn_flwr.central import train_centrally
+from fedsyn_flwr.central import check, train_centrally
 from fedsyn_flwr.config import Config
 from fedsyn_flwr.evaluation import Evaluator
 from fedsyn_flwr.report.aggregate import Stat, stat
@@ -21,17 +21,19 @@ from fedsyn_flwr.report.sweep import caption
 from fedsyn_flwr.worker import resident
 
 WHOLE = "whole model"
+MOST_UPRIGHT = 8  # more layers have their names turned
 Parameters = Mapping[str, Tensor]
 
 
 def draw_divergence(groups: Sequence[Sequence[Run]], stem: Path) -> list[Path]:
     """Write the picture; returns the files' paths.
 
-    Every run is compared with the model that `train_centrally` makes of its configuration; runs
-    that differ in nothing that matters there share one.
+    Every run is compared with the model that `train_centrally` makes of its configuration in as
+    many rounds as it got to; runs that differ in nothing that matters there share one.
     """
     reference = Reference()
-    found = [[divergences(Source(run), reference) for run in group] for group in groups]
+    models = [[Final.of(run) for run in group] for group in groups]  # mistakes first
+    found = [[relative_distances(m.model, reference.of(m)) for m in group] for group in models]
     layers = list(dict.fromkeys(name for group in found for each in group for name in each))
     layers = [*(name for name in layers if name != WHOLE), WHOLE]
     figure = canvas(max(6.4, 2.0 + 0.45 * len(layers)), 4.8)
@@ -39,7 +41,9 @@ def draw_divergence(groups: Sequence[Sequence[Run]], stem: Path) -> list[Path]:
     for i, (label, group) in enumerate(zip(labels(groups), found, strict=True)):
         stats = {name: stat(each.get(name) for each in group) for name in layers}
         _line(axes, [stats[name] for name in layers], label, i)
-    axes.set_xticks(range(len(layers)), layers, rotation=30, ha="right")
+    axes.set_xticks(range(len(layers)), layers)
+    if len(layers) > MOST_UPRIGHT:
+        axes.tick_params(axis="x", rotation=90)
     axes.axvline(len(layers) - 1.5, color="#999999", linewidth=0.8)
     axes.set(
         ylabel="distance to the central model / its norm", xlabel="layer, from input to output"
@@ -47,9 +51,27 @@ def draw_divergence(groups: Sequence[Sequence[Run]], stem: Path) -> list[Path]:
     axes.set_ylim(bottom=0)
     axes.set_title(title(groups), fontsize="medium")
     axes.grid(alpha=0.3)
-    look = {"fontsize": "small", "title_fontsize": "small", "alignment": "left"}
+    look = {"fontsize": "small", "title_fontsize": "small", "alignment": "left", "ncols": 2}
     figure.legend(title=caption({len(g) for g in groups}), loc="outside lower center", **look)
     return save(figure, stem)
+
+
+@dataclass(frozen=True)
+class Final:
+    """A run's name, its configuration with the rounds it got to, and its final parameters."""
+
+    name: str
+    config: Config
+    model: Parameters
+
+    @classmethod
+    def of(cls, run: Run) -> "Final":
+        """Read it; UserError where a file is missing or the clients' data are elsewhere."""
+        source = Source(run)
+        check(source.config)
+        federation = replace(source.config.federation, num_server_rounds=run.rows[-1]["round"])
+        config = replace(source.config, federation=federation)
+        return cls(run.folder.name, config, parameters(source.model))
 
 
 class Reference:
@@ -58,13 +80,13 @@ class Reference:
     def __init__(self) -> None:
         self.made: dict[Any, Parameters] = {}
 
-    def of(self, source: Source) -> Parameters:
-        """The parameters by name that belong to a run."""
-        config = source.config
+    def of(self, final: Final) -> Parameters:
+        """The parameters by name that a run's are compared with."""
+        config = final.config
         federation = replace(config.federation, strategy="")
         key = (config.data, config.model, config.train, federation)
         if key not in self.made:
-            self.made[key] = self.train(config, source.folder.name)
+            self.made[key] = self.train(config, final.name)
         return self.made[key]
 
     def train(self, config: Config, name: str) -> Parameters:
@@ -81,11 +103,6 @@ class Reference:
 def parameters(module: torch.nn.Module) -> Parameters:
     """Copies of the trainable parameters by name."""
     return {name: p.detach().cpu().clone() for name, p in module.named_parameters()}
-
-
-def divergences(source: Source, reference: Reference) -> dict[str, float]:
-    """A run's final model against its central one, as `relative_distances`."""
-    return relative_distances(parameters(source.model), reference.of(source))
 
 
 def relative_distances(model: Parameters, central: Parameters) -> dict[str, float]:
@@ -111,8 +128,8 @@ def _line(axes: Any, stats: Sequence[Stat | None], label: str, i: int) -> None:
         "marker": ("o", *MARKERS)[i % (len(MARKERS) + 1)],
         "capsize": 3,
     }
-    held = [(x, s.mean, s.std or 0.0) for x, s in enumerate(stats) if s]
-    last = len(stats) - 1
-    for part, name in (([h for h in held if h[0] < last], label), (held[-1:], None)):
-        xs, means, stds = zip(*part, strict=True)
-        axes.errorbar(xs, means, stds, label=name, **look)
+    held = [(x, s) for x, s in enumerate(stats) if s]
+    for part, name in ((held[:-1], label), (held[-1:], None)):
+        means = [s.mean for _, s in part]
+        stds = [s.std for _, s in part if s.std is not None]  # of one seed there is none
+        axes.errorbar([x for x, _ in part], means, stds or None, label=name, **look)
