@@ -78,12 +78,15 @@ def figure(
     x: Axes = ALL_AXES,
     output: Output = None,
 ) -> None:
-    """Draw finished runs: images, pools, tsne, curves, sweep or privacy.
+    """Draw finished runs: images, pools, tsne, curves, sweep, privacy, drift, logits, divergence.
 
     images: synthetic images beside the nearest real ones, a picture per run. pools: what several
     methods share, side by side. tsne: features of real and synthetic images under the first run's
     final model. curves: as `fedsyn plot`. sweep: final accuracy against a key. privacy: accuracy,
-    PSNR and time, a bar per method.
+    PSNR and time, a bar per method. drift: variance among the clients' updates against rounds.
+    logits: how large the logits of the clients' models are on the server's images, of runs with a
+    refinement. divergence: distance of the final model from one trained on all clients' data,
+    layer by layer; it trains that one.
 
     RESULTS are folders of runs, or folders that hold some; runs that differ in nothing but the
     seed belong together. Saves PNG and SVG.

@@ -62,6 +62,15 @@ def stabilised(logits: Tensor, tau: float, batch: int = 0) -> Tensor:
     return (tau * torch.cat(scaled, dim=-2)).softmax(dim=-1)
 
 
+def magnitudes(logits: Tensor) -> dict[str, float]:
+    """How large the models' logits are: ``min``, ``median`` and ``max`` over k of std(f_k).
+
+    The standard deviation of eq. 6 is over all classes and samples; shape (S, M, C).
+    """
+    stds = logits.std(dim=(-2, -1))
+    return {name: float(stds.quantile(q)) for name, q in (("min", 0), ("median", 0.5), ("max", 1))}
+
+
 def entropy(p: Tensor) -> Tensor:
     """Entropy in nats of distributions over the last axis, in [0, log C]; 0·log 0 = 0."""
     return torch.special.entr(p).sum(dim=-1)

@@ -144,6 +144,8 @@ class Refiner:
         """What the refined model is to answer, shape (M, C); fills in the metrics."""
         logits = torch.stack(self.logits).float()
         self.logits = []  # half of the memory, from here on
+        sizes = d.magnitudes(logits)
+        self.metrics |= {f"refinement/logit_std_{name}": size for name, size in sizes.items()}
         average = self.look(after)
         target = self.ensemble(logits, before, average)
         if "clr" in self.modules and server_round >= self.reading.first:

@@ -16,7 +16,6 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
-from fedsyn_flwr.averaging import RunningAverage
 from fedsyn_flwr.checkpoint import Checkpoint
 from fedsyn_flwr.config import Config
 from fedsyn_flwr.errors import UserError
@@ -102,7 +101,7 @@ class FedStrategy(Workshop, Strategy):
         """Add a sound reply to the round's sums."""
         weight = self.weight_of(result)
         if weight > 0:
-            self.average.add(groups["model"], weight)
+            self.count_in(groups["model"], weight)
             self.losses.append((float(result.metrics["train-loss"]), result.num_examples))
             if self.refiner:
                 self.refiner.learn(groups["model"], self.losses[-1][0])
@@ -112,11 +111,11 @@ class FedStrategy(Workshop, Strategy):
         self.add_costs()
         if self.average.weight == 0:
             return None, self.metrics
-        self.model = self.refine(self.server_step(self.average.mean()), server_round)
+        mean = self.average.mean()
+        self.model = self.refine(self.server_step(mean), server_round)
         self.parameters = self.serialise({})
         self.account()
-        total = sum(n for _, n in self.losses)
-        self.metrics["clients/train_loss"] = sum(loss * n for loss, n in self.losses) / total
+        self.measure(mean)
         return self.parameters, self.metrics
 
     # ---- Flower's interface
@@ -225,8 +224,7 @@ class FedStrategy(Workshop, Strategy):
 
     def clear(self) -> None:
         """An empty average, for a round or another attempt at it."""
-        self.average = RunningAverage()
-        self.losses: list[tuple[float, int]] = []
+        self.open_sums()
         if self.refiner:
             self.refiner.clear(self.transductive_set())
 

@@ -8,8 +8,10 @@ from typing import Any
 from flwr.common import log
 
 from fedsyn_flwr import refinement, server_optim
+from fedsyn_flwr.averaging import RunningAverage
 from fedsyn_flwr.config import Config
 from fedsyn_flwr.dp import Accountant
+from fedsyn_flwr.drift import Drift
 from fedsyn_flwr.evaluation import Evaluator
 from fedsyn_flwr.exchange import Roster
 from fedsyn_flwr.flat import FlatModel, Vectors
@@ -19,7 +21,7 @@ from strategies.ledger import Ledger
 
 
 class Workshop(Ledger):
-    """The half of a strategy with the server's own tools: optimiser, refinement, accountant.
+    """The half of a strategy with the server's own tools: sums, optimiser, refinement, accountant.
 
     Attributes
     ----------
@@ -41,7 +43,6 @@ class Workshop(Ledger):
     model: Vectors
     roster: Roster
     sampled: int
-    losses: list[tuple[float, int]]
 
     def equip(self) -> None:
         """Build the tools that the configuration names; UserError where they do not fit."""
@@ -51,6 +52,23 @@ class Workshop(Ledger):
         self.refiner = refinement.chosen(config, self.refinement, self.makes_pool, self.flat)
         self.said = ""
         self.accountant = Accountant(config.privacy, config.federation.weighting == "uniform")
+
+    def open_sums(self) -> None:
+        """Empty sums over a round's clients: their models, how far these moved, their losses."""
+        self.average = RunningAverage()
+        self.drift = Drift(self.model["trainable"])
+        self.losses: list[tuple[float, int]] = []
+
+    def count_in(self, model: Vectors, weight: float) -> None:
+        """Take a client's model into the sums."""
+        self.average.add(model, weight)
+        self.drift.add(model["trainable"], weight)
+
+    def measure(self, mean: Vectors) -> None:
+        """Report what the round's clients have in common, given their average."""
+        self.metrics |= self.drift.metrics(mean["trainable"])
+        total = sum(n for _, n in self.losses)
+        self.metrics["clients/train_loss"] = sum(loss * n for loss, n in self.losses) / total
 
     def server_step(self, mean: Vectors) -> Vectors:
         """What becomes of the average: the server optimiser's step from w_t towards it.

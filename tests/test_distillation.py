@@ -52,6 +52,14 @@ def test_stabilised_by_hand() -> None:
     close(q, [[1 / (e + 2), e / (e + 2), 1 / (e + 2)], [e / (e + 2), 1 / (e + 2), 1 / (e + 2)]])
 
 
+def test_magnitudes_by_hand() -> None:
+    """The standard deviation above, √2.4, of three models at 1, 2 and 10 times the scale."""
+    one = torch.tensor([[0.0, 3.0, 0.0], [3.0, 0.0, 0.0]])
+    found = d.magnitudes(torch.stack([10 * one, one, 2 * one + 7]))
+    assert list(found) == ["min", "median", "max"]
+    assert list(found.values()) == pytest.approx([factor * 2.4**0.5 for factor in (1, 2, 10)])
+
+
 def test_stabilised_has_no_scale_and_each_model_its_own() -> None:
     q = d.stabilised(BOTH, tau=4)
     torch.testing.assert_close(d.stabilised(BOTH * torch.tensor([9.0, 0.1])[:, None, None], 4), q)

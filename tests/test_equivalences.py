@@ -119,7 +119,7 @@ def test_stock_server_ends_in_the_same_model(tmp_path: Path) -> None:
 
 
 def test_average_by_hand() -> None:
-    from strategies.base import RunningAverage
+    from fedsyn_flwr.averaging import RunningAverage
 
     def vectors(value: float, count: int) -> dict[str, np.ndarray]:
         return {

@@ -133,6 +133,10 @@ def test_target_of_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     torch.testing.assert_close(target, expected, atol=1e-5, rtol=1e-4)
     row = lines(f)[-1]
     assert row["refinement/u"] == pytest.approx(u)
+    sizes = sorted(np.std(one.numpy(), ddof=1) for one in logits)
+    assert row["refinement/logit_std_median"] == pytest.approx((sizes[1] + sizes[2]) / 2)
+    assert row["refinement/logit_std_min"] == pytest.approx(sizes[0])
+    assert row["refinement/logit_std_max"] == pytest.approx(sizes[3])
     assert row["ensemble/test_accuracy"] == pytest.approx(
         float((target.argmax(dim=1) == images.labels).float().mean())
     )

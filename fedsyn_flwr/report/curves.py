@@ -45,14 +45,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Curve:
-    """Accuracy of one group of runs.
+    """Accuracy, or another measure, of one group of runs.
 
     Attributes
     ----------
     label : str
         What sets the group apart from the others.
     x, mean, low, high : float (N,)
-        Mean, smallest and largest accuracy over the runs at each x.
+        Mean, smallest and largest value over the runs at each x.
     runs : int
         How many there are.
     """
@@ -170,29 +170,29 @@ def _follows(configs_: Sequence[Mapping[str, Any]], key: str) -> bool:
     return len(pairs) == len({strategy for strategy, _ in pairs})
 
 
-def points(rows: Rows, x: X) -> tuple[Floats, Floats]:
-    """x and accuracy of a run's evaluated rounds.
+def points(rows: Rows, x: X, measure: str = ACCURACY) -> tuple[Floats, Floats]:
+    """x and accuracy of a run's evaluated rounds, or another measure of those that have it.
 
     Seconds and bytes are sums up to the round's end; rounds without an evaluation count too.
     """
     keys = {"seconds": ("seconds/round",), "bytes": ("bytes/down", "bytes/up"), "rounds": ()}[x]
     along = measures.running_totals(rows, *keys) if keys else [row["round"] for row in rows]
     pairs = [
-        (a, row[ACCURACY])
+        (a, row[measure])
         for a, row in zip(along, rows, strict=True)
-        if row.get(ACCURACY) is not None
+        if row.get(measure) is not None
     ]
     found = np.array(pairs, dtype=float).reshape(-1, 2)
     return found[:, 0], found[:, 1]
 
 
-def curve(label: str, runs: Sequence[Rows], x: X) -> Curve:
+def curve(label: str, runs: Sequence[Rows], x: X, measure: str = ACCURACY) -> Curve:
     """Mean and range over runs.
 
     Rounds are compared where all runs were evaluated. Seconds and bytes differ from run to run:
     they are interpolated on a common grid over the range that all runs cover.
     """
-    all_points = [points(rows, x) for rows in runs]
+    all_points = [points(rows, x, measure) for rows in runs]
     if x == "rounds" or len(runs) == 1:
         grid = _common([along for along, _ in all_points])
     else:
@@ -210,10 +210,10 @@ def _common(xs: Sequence[Floats]) -> Floats:
     return np.array(sorted(common), dtype=float)
 
 
-def curves(groups: Sequence[Sequence[Run]], x: X) -> list[Curve]:
+def curves(groups: Sequence[Sequence[Run]], x: X, measure: str = ACCURACY) -> list[Curve]:
     """One per group."""
     pairs = zip(labels(groups), groups, strict=True)
-    return [curve(label, [run.rows for run in group], x) for label, group in pairs]
+    return [curve(label, [run.rows for run in group], x, measure) for label, group in pairs]
 
 
 def title(groups: Sequence[Sequence[Run]]) -> str:

@@ -1,6 +1,7 @@
-"""Draw accuracy curves: PNG and SVG, readable in print and by the colour-blind."""
+"""Draw curves: PNG and SVG, readable in print and by the colour-blind."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,24 @@ BYTES = ((1e12, 1e12, "TB"), (1e9, 1e9, "GB"), (1e6, 1e6, "MB"), (0, 1e3, "kB"))
 MOST_INSIDE, LONGEST_INSIDE = 6, 30  # more curves or letters have their legend beside the axes
 
 
-def draw(curves: Sequence[Curve], x: X, title: str, stem: Path) -> list[Path]:
+@dataclass(frozen=True)
+class Scale:
+    """The vertical axis: its name, whether it is logarithmic, and what line and band are.
+
+    ``band`` is empty where they are mean and range over seeds.
+    """
+
+    name: str
+    logarithmic: bool = False
+    band: str = ""
+
+
+ACCURACY = Scale("test accuracy of the global model")
+
+
+def draw(
+    curves: Sequence[Curve], x: X, title: str, stem: Path, scale: Scale = ACCURACY
+) -> list[Path]:
     """Write ``<stem>.png`` and ``<stem>.svg``; returns their paths.
 
     Parameters
@@ -26,6 +44,8 @@ def draw(curves: Sequence[Curve], x: X, title: str, stem: Path) -> list[Path]:
         Shown above.
     stem : Path
         Where the files go, without a suffix.
+    scale : Scale
+        What is drawn; a logarithmic one is linear after all where a value is not above 0.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -38,13 +58,15 @@ def draw(curves: Sequence[Curve], x: X, title: str, stem: Path) -> list[Path]:
     for i, curve in enumerate(curves):
         look = {"color": COLOURS[i % len(COLOURS)], "linestyle": STYLES[i % len(STYLES)]}
         _line(axes, curve, divisor, look, band=0.08 if beside else 0.15)
-    axes.set(xlabel=name, ylabel="test accuracy of the global model")
+    axes.set(xlabel=name, ylabel=scale.name)
+    if scale.logarithmic and min(float(curve.low.min()) for curve in curves) > 0:
+        axes.set_yscale("log")
     axes.set_title(title, fontsize="medium")
     axes.grid(alpha=0.3)
     if x == "rounds":
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.margins(x=0.02)
-    _legend(axes, curves, beside)
+    _legend(axes, curves, beside, scale.band)
     return save(figure, stem)
 
 
@@ -52,12 +74,12 @@ def _line(axes: Any, curve: Curve, divisor: float, look: Mapping[str, Any], band
     along = curve.x / divisor
     marker = "o" if len(along) == 1 else None  # a line of one point would not be seen
     axes.plot(along, curve.mean, marker=marker, linewidth=1.8, **look)
-    if curve.runs > 1:
+    if (curve.high > curve.low).any():
         colour = look["color"]
         axes.fill_between(along, curve.low, curve.high, color=colour, alpha=band, linewidth=0)
 
 
-def _legend(axes: Any, curves: Sequence[Curve], beside: bool) -> None:
+def _legend(axes: Any, curves: Sequence[Curve], beside: bool, band: str) -> None:
     """Beside the curves, its order is theirs from top to bottom."""
     counts = {curve.runs for curve in curves}
     names = [c.label if len(counts) == 1 else f"{c.label} ({seeds(c.runs)})" for c in curves]
@@ -68,7 +90,7 @@ def _legend(axes: Any, curves: Sequence[Curve], beside: bool) -> None:
         look |= {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)}
     lines = axes.get_lines()
     entries = [lines[i] for i in order], [names[i] for i in order]
-    axes.legend(*entries, title=caption(counts), alignment="left", handlelength=3.5, **look)
+    axes.legend(*entries, title=band or caption(counts), alignment="left", handlelength=3.5, **look)
 
 
 def caption(counts: set[int]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.report import curves, privacy_bars, sweep
+from fedsyn_flwr.report import curves, diagnostics, privacy_bars, sweep
 from fedsyn_flwr.report.curves import Run, X
 from fedsyn_flwr.report.figure import draw
 
@@ -73,6 +73,23 @@ def privacy(groups: Groups, folder: Path, wishes: Wishes) -> list[Path]:
     return privacy_bars.draw_privacy(groups, folder / "privacy")
 
 
+def drift(groups: Groups, folder: Path, wishes: Wishes) -> list[Path]:
+    """Two pictures."""
+    return diagnostics.draw_drift(groups, folder)
+
+
+def logits(groups: Groups, folder: Path, wishes: Wishes) -> list[Path]:
+    """One picture."""
+    return diagnostics.draw_logits(groups, folder / "logits")
+
+
+def divergence(groups: Groups, folder: Path, wishes: Wishes) -> list[Path]:
+    """One picture of all runs, after the central training that they are compared with."""
+    from fedsyn_flwr.report.divergence import draw_divergence
+
+    return draw_divergence(groups, folder / "divergence")
+
+
 KINDS: dict[str, Callable[[Groups, Path, Wishes], list[Path]]] = {
     "images": images,
     "pools": pools,
@@ -80,6 +97,9 @@ KINDS: dict[str, Callable[[Groups, Path, Wishes], list[Path]]] = {
     "curves": accuracy,
     "sweep": swept,
     "privacy": privacy,
+    "drift": drift,
+    "logits": logits,
+    "divergence": divergence,
 }
 
 

@@ -248,7 +248,7 @@ def test_sweep_privacy_and_curves_of_a_grid(results, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["pie"], "figure 'pie': allowed are images, pools, tsne, curves, sweep, privacy"),
+        (["pie"], "figure 'pie': allowed are images, pools, tsne, curves, sweep, privacy, drift"),
         (["tsne", "--embedding", "umap"], "--embedding 'umap': allowed are tsne, pca"),
         (["sweep"], "--key is needed: the runs differ in nothing"),
         (
