@@ -21,6 +21,11 @@ def is_finite(group: Group) -> bool:
     return all(np.isfinite(array).all() for array in group.values())
 
 
+def shapes(group: Group) -> dict[str, tuple[int, ...]]:
+    """Array name → shape."""
+    return {name: array.shape for name, array in group.items()}
+
+
 def pack(groups: Groups, layout: str) -> NDArrays:
     """Groups as a list of arrays: header first, then every group's arrays in order."""
     names = {group: list(arrays) for group, arrays in groups.items()}
