@@ -1,6 +1,6 @@
 """Nodes that leave and come during a run: who takes whose place, and what they are sent."""
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,8 @@ from harness import LocalProxy, OwnFederation
 from PIL import Image
 
 from fedsyn_flwr.data import load
-from fedsyn_flwr.node import OwnData
 from fedsyn_flwr.payload import from_parameters
 from fedsyn_flwr.roster import Roster
-from fedsyn_flwr.worker import UNPLACED, Worker
 
 KEYS: dict[str, Any] = {
     "strategy": "hfmds",
@@ -148,19 +146,16 @@ def test_a_node_started_with_a_partition_takes_this_one_only() -> None:
 
 
 class Watched(LocalProxy):
-    """Keeps the groups of each message; fails once it has left."""
+    """Keeps the pools it is sent, by round."""
 
-    gone = False
+    pools: Mapping[int, np.ndarray] = {}
 
     def fit(self, ins: FitIns, timeout: Any, group_id: Any) -> FitRes:
-        if self.gone:
-            raise ValueError("Node Unavailable")
+        answer = super().fit(ins, timeout, group_id)
         groups = from_parameters(ins.parameters, self.worker.flat.layout)
-        self.seen = [*getattr(self, "seen", []), (ins.config["round"], ins.config["phase"], groups)]
-        return super().fit(ins, timeout, group_id)
-
-    def sent_pool(self) -> list[int]:
-        return [number for number, _, groups in self.seen if "synthetic" in groups]
+        if "synthetic" in groups:
+            self.pools = {**self.pools, int(ins.config["round"]): groups["synthetic"]["images"]}
+        return answer
 
 
 @pytest.fixture
@@ -174,45 +169,27 @@ def sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "sites"
 
 
-def after(f: OwnFederation, reached: int, action: Any) -> None:
-    """Do something between two rounds."""
-    track = f.server.tracker.round
-
-    def then(row: Any) -> None:
-        track(row)
-        if row["round"] == reached:
-            action()
-
-    f.server.tracker.round = then  # type: ignore[method-assign]
-
-
 def test_a_newcomer_takes_the_place_and_gets_the_current_pool(tmp_path: Path, sites: Path) -> None:
     f = OwnFederation(tmp_path, sites, ["a", "b", "c"], proxy=Watched, **KEYS)
-    leaving = f.proxies[1]
-    worker = Worker(f.parts.server.strategy.config, OwnData(sites / "d", "d"))
-    worker.lock = leaving.worker.lock  # type: ignore[attr-defined]
-    newcomer = Watched(worker, UNPLACED)
-    newcomer.cid = "77"
+    leaving, newcomer = f.proxies[1], f.node("77", "d", Watched)
 
-    def leave(node: Watched) -> None:
+    def leave(node: LocalProxy) -> None:
         node.gone = True
         f.manager.unregister(node)
 
     def swap() -> None:
-        leave(leaving)  # type: ignore[arg-type]
+        leave(leaving)
         f.manager.register(newcomer)
 
-    after(f, 3, swap)
-    after(f, 4, lambda: leave(newcomer))
+    f.after(3, swap)
+    f.after(4, lambda: leave(newcomer))
     f.run()
-    rows = [json.loads(line) for line in (f.folder / "metrics.jsonl").read_text().splitlines()]
-    assert [row["clients/failed"] for row in rows] == [0, 0, 0, 0, 1]
-    assert [row.get("clients/joined", 0) for row in rows] == [0, 0, 0, 1, 0]
-    assert leaving.sent_pool() == [3]  # type: ignore[attr-defined]
-    assert newcomer.sent_pool() == [4]
+    assert [row["clients/failed"] for row in f.rows()] == [0, 0, 0, 0, 1]
+    assert [row.get("clients/joined", 0) for row in f.rows()] == [0, 0, 0, 1, 0]
+    assert leaving.pools.keys() == {3}  # type: ignore[attr-defined]
+    assert newcomer.pools.keys() == {4}  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(newcomer.pools[4], f.strategy.pool["images"])  # type: ignore[attr-defined]
     assert newcomer.calls[0]["partition"] == 1
-    pool = newcomer.seen[0][2]["synthetic"]
-    np.testing.assert_array_equal(pool["images"], f.strategy.pool["images"])
     assert {p.name for p in (tmp_path / "state" / f.strategy.run).iterdir()} == {
         *(f"client-{name}" for name in "abcd"),
         "pool",
