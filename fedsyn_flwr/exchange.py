@@ -17,6 +17,11 @@ from fedsyn_flwr.rng import numpy_generator
 
 ATTEMPTS = 3
 WRAPPED = re.compile(r"<class '(?:[\w.]+\.)?(\w+)'>:<'(.*)'>\)", re.DOTALL)  # by a SuperNode
+# Flower's own words for a node that does not answer → ours.
+SILENCES = {
+    "Message Unavailable": "no answer within round-timeout",
+    "Node Unavailable": "its node is not connected",
+}
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,9 @@ def exchange(
 
 def reason_of(message: str) -> str:
     """The telling last line of an error that Flower wrapped, as a simulation or a node does."""
+    for theirs, ours in SILENCES.items():
+        if f"Error: {theirs}" in message:
+            return ours
     wrapped = WRAPPED.search(message)
     if wrapped:
         kind, message = wrapped.groups()

@@ -32,7 +32,7 @@ class LocalProxy(ClientProxy):
     def __init__(self, worker: Worker, partition: int) -> None:
         super().__init__(str(1000 - partition))  # ids in another order than partitions
         self.worker, self.partition = worker, partition
-        self.gone = False
+        self.misses: set[tuple[int, str]] = set()  # (round, phase) of messages it never gets
         self.calls: list[dict[str, Any]] = []
 
     def client(self) -> Client:
@@ -43,7 +43,7 @@ class LocalProxy(ClientProxy):
         return self.client().get_properties(ins)
 
     def fit(self, ins: FitIns, timeout: Any, group_id: Any) -> FitRes:
-        if self.gone:
+        if (ins.config["round"], ins.config["phase"]) in self.misses:
             raise ValueError("Node Unavailable")
         self.calls.append(dict(ins.config))
         with self.worker.lock:  # one resident model: one client at a time, as in an actor

@@ -173,16 +173,14 @@ def test_a_newcomer_takes_the_place_and_gets_the_current_pool(tmp_path: Path, si
     f = OwnFederation(tmp_path, sites, ["a", "b", "c"], proxy=Watched, **KEYS)
     leaving, newcomer = f.proxies[1], f.node("77", "d", Watched)
 
-    def leave(node: LocalProxy) -> None:
-        node.gone = True
-        f.manager.unregister(node)
+    newcomer.misses = {(5, "train")}
 
     def swap() -> None:
-        leave(leaving)
+        f.manager.unregister(leaving)
         f.manager.register(newcomer)
 
     f.after(3, swap)
-    f.after(4, lambda: leave(newcomer))
+    f.after(4, lambda: f.manager.unregister(newcomer))
     f.run()
     assert [row["clients/failed"] for row in f.rows()] == [0, 0, 0, 0, 1]
     assert [row.get("clients/joined", 0) for row in f.rows()] == [0, 0, 0, 1, 0]
