@@ -23,7 +23,7 @@ from fedsyn_flwr.data import load
 from fedsyn_flwr.processes import Family
 from fedsyn_flwr.superlink import QUIET, free_port, to_toml
 
-pytestmark = [pytest.mark.deploy, pytest.mark.slow]
+pytestmark = [pytest.mark.deploy, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SITES = {"site-a": range(4), "site-b": range(3, 7), "site-c": range(6, 10)}
 NEWCOMER = "site-d"
@@ -133,7 +133,7 @@ class Deployment:
     def run(self, name: str, **keys: Any) -> Path:
         """Run the app to its end; its results folder."""
         job, results = self.begin(name, **keys)
-        job.wait(timeout=300)
+        job.wait(timeout=500)
         return results
 
     def said(self, name: str) -> str:
@@ -214,11 +214,11 @@ def test_mrtf_with_a_node_too_slow_for_the_round_timeout(deployment: Deployment)
     patience = max(3 * max(earlier, default=0), 20.0)  # by how busy the machine is
     keys = {"strategy": "mrtf", "mrtf-steps": 20, "round-timeout": patience}
     job, results = deployment.begin("mrtf", **keys)
-    deployment.wait_until(lambda: len(rows_of(results)) == 1, "round 1", 150)
+    deployment.wait_until(lambda: len(rows_of(results)) == 1, "round 1", 400)
     deployment.send("site-c", signal.SIGSTOP)
-    deployment.wait_until(lambda: len(rows_of(results)) == 2, "round 2", 150)
+    deployment.wait_until(lambda: len(rows_of(results)) == 2, "round 2", 400)
     deployment.send("site-c", signal.SIGCONT)
-    job.wait(timeout=150)
+    job.wait(timeout=400)
     assert status_of(results)["status"] == "completed", deployment.said("user")
     rows = rows_of(results)
     assert [row["clients/failed"] for row in rows] == [0, 1, 0], deployment.said("user")
@@ -256,15 +256,15 @@ def test_a_run_outlives_its_nodes(
     monkeypatch.setenv("FEDSYN_CACHE_DIR", str(tmp_path / "cache"))
     before = deployment.answers("site-b")
     job, results = deployment.begin("changing")
-    deployment.wait_until(lambda: len(rows_of(results)) == 1, "round 1", 150)
+    deployment.wait_until(lambda: len(rows_of(results)) == 1, "round 1", 400)
     deployment.send("site-c", signal.SIGKILL)
     deployment.supernode(NEWCOMER)
     # Its name, its model and its images are sent; the server still waits for those of site-c.
-    deployment.wait_until(lambda: deployment.answers("site-b") == before + 3, "images", 150)
+    deployment.wait_until(lambda: deployment.answers("site-b") == before + 3, "images", 400)
     deployment.send("site-b", signal.SIGTERM)
     deployment.nodes["site-b"].wait(timeout=60)
     deployment.supernode("site-b")
-    job.wait(timeout=300)
+    job.wait(timeout=500)
     assert status_of(results)["status"] == "completed", deployment.said("user")
     # If the SuperLink gave site-c up before site-b was back, that one missed a message, too.
     missed = rows_of(results)[1]["clients/failed"] == 3
