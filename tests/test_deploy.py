@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,14 @@ from fedsyn_flwr.data import load
 from fedsyn_flwr.processes import Family
 from fedsyn_flwr.superlink import QUIET, free_port, to_toml
 
-pytestmark = [pytest.mark.deploy, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.deploy,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(
+        not (shutil.which("openssl") and shutil.which("ssh-keygen")), reason="needs both tools"
+    ),
+]
 
 SITES = {"site-a": range(4), "site-b": range(3, 7), "site-c": range(6, 10)}
 NEWCOMER = "site-d"
