@@ -119,6 +119,7 @@ class OwnFederation(Federation):
 
     def __init__(self, folder: Path, sites: Path, names: list[str], **keys: Any) -> None:
         self.sites, self.names = sites, names
+        self.lock = threading.Lock()  # PyTorch may crash when threads count operations at once
         super().__init__(folder, len(names), **keys, partition="own")
 
     def start(self, clients: int, proxy: type) -> list[LocalProxy]:
@@ -127,6 +128,8 @@ class OwnFederation(Federation):
     def node(self, cid: str, name: str, proxy: type = LocalProxy) -> LocalProxy:
         """A node that is not connected yet."""
         own = OwnData(self.sites / name, name)
-        found: LocalProxy = proxy(lockable(Worker(config.load(self.run_config), own)), UNPLACED)
+        worker = Worker(config.load(self.run_config), own)
+        worker.lock = self.lock  # type: ignore[attr-defined]
+        found: LocalProxy = proxy(worker, UNPLACED)
         found.cid = cid
         return found
