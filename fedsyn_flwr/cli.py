@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsyn_flwr import cli_grid, cli_report
+from fedsyn_flwr import cli_deploy, cli_grid, cli_report
 from fedsyn_flwr.cli_options import (
     INTERRUPTED,
     Actors,
@@ -144,6 +144,7 @@ app.command()(cli_grid.compare)
 app.command()(cli_report.cost)
 app.command()(cli_report.plot)
 app.command()(cli_report.figure)
+app.command()(cli_deploy.deploy_check)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Replacing dead Ray actors.
+"""Living with Ray: replacing dead actors, and knowing of how many machines there are.
 
 Flower 1.42 puts a killed actor back into its pool: it answers every later task at once with
 ActorDiedError and so eats the whole queue, round after round. Here the pool gets a new actor for
@@ -20,6 +20,17 @@ TRANSIENT = (
 def is_transient(message: str) -> bool:
     """Whether a failure says that a process died, so that repeating the message may help."""
     return any(name in message for name in TRANSIENT)
+
+
+def machines() -> int:
+    """How many machines of a Ray cluster play this simulation's clients; 1 without Ray."""
+    try:
+        import ray
+    except ImportError:
+        return 1
+    if not ray.is_initialized():
+        return 1
+    return max(1, sum(bool(node["Alive"] and node["Resources"].get("CPU")) for node in ray.nodes()))
 
 
 def replace_dead_actors() -> bool:

@@ -8,12 +8,22 @@ alone.
 import json
 
 import numpy as np
-from flwr.common import NDArrays, Parameters, ndarrays_to_parameters, parameters_to_ndarrays
+from flwr.common import (
+    GRPC_MAX_MESSAGE_LENGTH,
+    NDArrays,
+    Parameters,
+    ndarrays_to_parameters,
+    parameters_to_ndarrays,
+)
 
 from fedsyn_flwr.errors import UserError
 
 Group = dict[str, np.ndarray]
 Groups = dict[str, Group]
+
+MESSAGE_LIMIT = GRPC_MAX_MESSAGE_LENGTH // 2
+"""Bytes of the largest message, 1 GiB: half of what Flower and protobuf can carry, 2^31 - 1, for a
+message is more than its arrays, and is in the memory of either side more than once."""
 
 
 def is_finite(group: Group) -> bool:
@@ -21,12 +31,37 @@ def is_finite(group: Group) -> bool:
     return all(np.isfinite(array).all() for array in group.values())
 
 
+def shapes(group: Group) -> dict[str, tuple[int, ...]]:
+    """Array name → shape."""
+    return {name: array.shape for name, array in group.items()}
+
+
 def pack(groups: Groups, layout: str) -> NDArrays:
-    """Groups as a list of arrays: header first, then every group's arrays in order."""
+    """Groups as a list of arrays: header first, then every group's arrays in order.
+
+    Raises
+    ------
+    UserError
+        If they are too much for one message.
+    """
+    check_size(groups)
     names = {group: list(arrays) for group, arrays in groups.items()}
     header = json.dumps({"layout": layout, "groups": names}).encode()
     flat = [array for arrays in groups.values() for array in arrays.values()]
     return [np.frombuffer(header, dtype=np.uint8), *flat]
+
+
+def check_size(groups: Groups) -> None:
+    """Refuse what is too much for one message, before any of it is copied or sent."""
+    sizes = {name: sum(array.nbytes for array in group.values()) for name, group in groups.items()}
+    if sum(sizes.values()) <= MESSAGE_LIMIT:
+        return
+    parts = ", ".join(f"{name} {size / 1e6:,.1f}" for name, size in sizes.items())
+    raise UserError(
+        f"a message of {sum(sizes.values()) / 1e6:,.1f} MB ({parts}) is over the limit of "
+        f'{MESSAGE_LIMIT / 1e6:,.1f} MB: a smaller pool-max, synthetic-dtype = "uint8", or a '
+        "smaller model"
+    )
 
 
 def unpack(arrays: NDArrays, layout: str) -> Groups:

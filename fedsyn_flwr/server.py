@@ -15,6 +15,7 @@ from flwr.server.client_manager import ClientManager
 from fedsyn_flwr.checkpoint import Checkpoints
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.exchange import exchange
+from fedsyn_flwr.healing import machines
 from fedsyn_flwr.tracking import Tracker
 from strategies.base import FedStrategy
 
@@ -72,6 +73,7 @@ class FedServer(Server):
         """All rounds that are not done yet."""
         self.show("waiting for clients", 0, self.strategy.federation.num_clients)
         self.strategy.enrol(self._client_manager)
+        self.warn_of_scattered_state()
         self.parameters = self.strategy.parameters
         for server_round in range(self.tracker.rounds + 1, num_rounds + 1):
             metrics = self.one_round(server_round, timeout)
@@ -171,6 +173,17 @@ class FedServer(Server):
             if key in metrics:
                 parts.append(f"{name} {form.format(metrics[key])}")
         return "  ".join(parts)
+
+    def warn_of_scattered_state(self) -> None:
+        """A client of a Ray cluster is played now here, now there: its state must be everywhere."""
+        count = machines()
+        if count > 1 and not self.strategy.config.output.state_dir:
+            log(
+                WARNING,
+                "%s machines and no state-dir: what a client keeps between rounds is lost when "
+                "another machine plays it; name a folder that all of them share",
+                count,
+            )
 
     def close(self, status: str, reason: str) -> None:
         """Keep the model and say how it ended."""

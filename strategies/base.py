@@ -20,9 +20,18 @@ from fedsyn_flwr.checkpoint import Checkpoint
 from fedsyn_flwr.config import Config
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.evaluation import Evaluator
-from fedsyn_flwr.exchange import Reply, Roster, exchange, sample_clients, wait_for_clients
+from fedsyn_flwr.exchange import Reply, exchange, sample_clients
 from fedsyn_flwr.flat import FlatModel
-from fedsyn_flwr.payload import Group, Groups, from_parameters, is_finite, nbytes, to_parameters
+from fedsyn_flwr.payload import (
+    Group,
+    Groups,
+    from_parameters,
+    is_finite,
+    nbytes,
+    shapes,
+    to_parameters,
+)
+from fedsyn_flwr.roster import Roster
 from strategies.ledger import Metrics
 from strategies.workshop import Workshop
 
@@ -47,7 +56,7 @@ class FedStrategy(Workshop, Strategy):
     ----------
     model : dict
         w_t, as vectors.
-    roster : dict
+    roster : Roster
         Partition → client, once all are known.
     """
 
@@ -61,7 +70,7 @@ class FedStrategy(Workshop, Strategy):
         self.run = run
         self.model = flat.copy_vectors()
         self.parameters = self.serialise({})
-        self.roster: Roster = {}
+        self.roster = Roster(self.federation.node_timeout, evaluator.data.shape)
         self.settled = 0
         self.pool_version = 0
         self.equip()
@@ -73,6 +82,9 @@ class FedStrategy(Workshop, Strategy):
 
     def prepare(self) -> None:
         """Before round 1's training, with all clients known; counted as part of that round."""
+
+    def welcome(self, partition: int) -> None:
+        """Another node, which has nothing of the run yet, stands for this client from now on."""
 
     def before_fit(self, server_round: int) -> None:
         """Before a round's training, e.g. a synthesis by all clients."""
@@ -141,6 +153,8 @@ class FedStrategy(Workshop, Strategy):
             self.adopt(parameters)
         if self.attempt == 0:
             self.open_round()
+        self.renew(client_manager)
+        if self.attempt == 0:
             if server_round == 1:
                 self.prepare()
             self.before_fit(server_round)
@@ -208,14 +222,14 @@ class FedStrategy(Workshop, Strategy):
 
     def enrol(self, client_manager: ClientManager) -> None:
         """Wait for the federation."""
-        federation = self.federation
-        self.roster = wait_for_clients(
-            client_manager,
-            federation.num_clients,
-            federation.node_timeout,
-            self.evaluator.data.shape,
-        )
+        self.roster.gather(client_manager, self.federation.num_clients)
         self.say_why_silent()
+
+    def renew(self, client_manager: ClientManager) -> None:
+        """Look for nodes that came in the place of others."""
+        for partition in self.roster.renew(client_manager):
+            self.count("clients/joined", 1)
+            self.welcome(partition)
 
     def adopt(self, parameters: Parameters) -> None:
         """Take over a model that came from outside."""
@@ -300,8 +314,3 @@ class FedStrategy(Workshop, Strategy):
         """The global model and extra groups as they travel."""
         model = {"model": self.model} if with_model else {}
         return to_parameters({**model, **extra}, self.flat.layout)
-
-
-def shapes(group: Group) -> dict[str, tuple[int, ...]]:
-    """Array name → shape."""
-    return {name: array.shape for name, array in group.items()}

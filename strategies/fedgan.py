@@ -11,11 +11,10 @@ from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.evaluation import Evaluator
 from fedsyn_flwr.exchange import Reply
 from fedsyn_flwr.flat import FlatModel
-from fedsyn_flwr.payload import Groups
+from fedsyn_flwr.payload import Groups, shapes
 from fedsyn_flwr.rng import derive
 from fedsyn_flwr.synthesis.acgan import build_gan, collapsed
 from fedsyn_flwr.tally import Tally
-from strategies.base import shapes
 from strategies.pooled import Pooled
 
 

@@ -99,6 +99,12 @@ class Pooled(FedAvg):
         else:
             self.holders.add(reply.partition)
 
+    def welcome(self, partition: int) -> None:
+        """A new node holds no pool."""
+        super().welcome(partition)
+        if self.pool is not None:
+            self.holders.discard(partition)
+
     def shared(self) -> Group:
         """The pool as 8-bit pixels with one class each, whatever it travels as."""
         assert self.pool is not None  # there is a version of it

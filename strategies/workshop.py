@@ -13,10 +13,10 @@ from fedsyn_flwr.config import Config
 from fedsyn_flwr.dp import Accountant
 from fedsyn_flwr.drift import Drift
 from fedsyn_flwr.evaluation import Evaluator
-from fedsyn_flwr.exchange import Roster
 from fedsyn_flwr.flat import FlatModel, Vectors
 from fedsyn_flwr.payload import Group
 from fedsyn_flwr.refinement import Images
+from fedsyn_flwr.roster import Roster
 from strategies.ledger import Ledger
 
 

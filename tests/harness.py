@@ -1,6 +1,8 @@
 """A federation in one process: the app's own clients, strategies and server without Ray."""
 
+import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ class LocalProxy(ClientProxy):
     def __init__(self, worker: Worker, partition: int) -> None:
         super().__init__(str(1000 - partition))  # ids in another order than partitions
         self.worker, self.partition = worker, partition
+        self.misses: set[tuple[int, str]] = set()  # (round, phase) of messages it never gets
         self.calls: list[dict[str, Any]] = []
 
     def client(self) -> Client:
@@ -40,6 +43,8 @@ class LocalProxy(ClientProxy):
         return self.client().get_properties(ins)
 
     def fit(self, ins: FitIns, timeout: Any, group_id: Any) -> FitRes:
+        if (ins.config["round"], ins.config["phase"]) in self.misses:
+            raise ValueError("Node Unavailable")
         self.calls.append(dict(ins.config))
         with self.worker.lock:  # one resident model: one client at a time, as in an actor
             return self.client().fit(ins)
@@ -82,6 +87,22 @@ class Federation:
         self.server.fit(self.parts.config.num_rounds, None)
         return self
 
+    def rows(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl."""
+        text = (self.folder / "metrics.jsonl").read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+    def after(self, reached: int, action: Callable[[], Any]) -> None:
+        """Do something between a round and the next."""
+        track = self.server.tracker.round
+
+        def then(row: dict[str, Any]) -> None:
+            track(row)
+            if row["round"] == reached:
+                action()
+
+        self.server.tracker.round = then
+
     @property
     def model(self) -> dict[str, Any]:
         return self.strategy.model
@@ -97,12 +118,18 @@ class OwnFederation(Federation):
     """Every client with a worker of its own, as SuperNodes are; `names` in order of arrival."""
 
     def __init__(self, folder: Path, sites: Path, names: list[str], **keys: Any) -> None:
-        self.sites = [OwnData(sites / name, name) for name in names]
+        self.sites, self.names = sites, names
+        self.lock = threading.Lock()  # PyTorch may crash when threads count operations at once
         super().__init__(folder, len(names), **keys, partition="own")
 
     def start(self, clients: int, proxy: type) -> list[LocalProxy]:
-        settings = config.load(self.run_config)
-        found = [proxy(lockable(Worker(settings, own)), UNPLACED) for own in self.sites]
-        for number, site in enumerate(found):
-            site.cid = str(number)
+        return [self.node(str(cid), name, proxy) for cid, name in enumerate(self.names)]
+
+    def node(self, cid: str, name: str, proxy: type = LocalProxy) -> LocalProxy:
+        """A node that is not connected yet."""
+        own = OwnData(self.sites / name, name)
+        worker = Worker(config.load(self.run_config), own)
+        worker.lock = self.lock  # type: ignore[attr-defined]
+        found: LocalProxy = proxy(worker, UNPLACED)
+        found.cid = cid
         return found

@@ -10,7 +10,14 @@ from hypothesis.extra import numpy as hnp
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import FlatModel, digest
 from fedsyn_flwr.models import build_model
-from fedsyn_flwr.payload import from_parameters, nbytes, pack, to_parameters, unpack
+from fedsyn_flwr.payload import (
+    MESSAGE_LIMIT,
+    from_parameters,
+    nbytes,
+    pack,
+    to_parameters,
+    unpack,
+)
 
 
 def flat(seed: int = 0, norm: str = "bn", channels_last: bool = True) -> FlatModel:
@@ -117,3 +124,19 @@ def test_digest_depends_on_every_kind() -> None:
         changed = {k: v.copy() for k, v in base.items()}
         changed[kind][-1] += 1
         assert digest(changed) != digest(base), kind
+
+
+def test_too_much_for_a_message_is_refused_before_it_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent = {"model": {"w": np.zeros(500_000, np.float32)}, "synthetic": {"x": np.zeros(10**6)}}
+    monkeypatch.setattr("fedsyn_flwr.payload.MESSAGE_LIMIT", 10 * 10**6)
+    assert to_parameters(sent, "a")
+    monkeypatch.setattr("fedsyn_flwr.payload.MESSAGE_LIMIT", 10 * 10**6 - 1)
+    complaint = r"10\.0 MB \(model 2\.0, synthetic 8\.0\) is over .* 10\.0 MB: a smaller pool-max"
+    with pytest.raises(UserError, match=complaint):
+        to_parameters(sent, "a")
+
+
+def test_the_limit_is_half_of_protobufs() -> None:
+    assert MESSAGE_LIMIT == 2**30 - 1

@@ -7,7 +7,7 @@ import pytest
 from flwr.common import Code, FitIns, FitRes, Parameters, Status
 
 from fedsyn_flwr.exchange import ATTEMPTS, call
-from fedsyn_flwr.healing import is_transient, replace_dead_actors
+from fedsyn_flwr.healing import is_transient, machines, replace_dead_actors
 
 EMPTY = Parameters(tensors=[b"1234"], tensor_type="numpy.ndarray")
 INS = FitIns(EMPTY, {"round": 3})
@@ -69,3 +69,12 @@ def test_pool_gets_a_new_actor_for_a_dead_one(monkeypatch: pytest.MonkeyPatch) -
     pool.add_actor_back_to_pool("f1")  # what Flower's backend does next
     assert pool.fetch_result_and_return_actor_to_pool("f2") == ("message", "context")
     assert pool.pool == ["new actor", "live actor"]
+
+
+def test_machines_are_those_of_rays_nodes_that_have_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machines() == 1  # without Ray
+    alive = {"Alive": True, "Resources": {"CPU": 2.0}}
+    nodes = [alive, alive, {"Alive": False, "Resources": {}}, {"Alive": True, "Resources": {}}]
+    monkeypatch.setattr("ray.is_initialized", lambda: True)
+    monkeypatch.setattr("ray.nodes", lambda: nodes)
+    assert machines() == 2

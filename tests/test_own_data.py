@@ -14,8 +14,9 @@ from fedsyn_flwr import assembly, config
 from fedsyn_flwr.data import get_spec, load
 from fedsyn_flwr.data.own import load_own
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.exchange import partitions_of, reason_of
+from fedsyn_flwr.exchange import reason_of
 from fedsyn_flwr.node import OwnData, own_data
+from fedsyn_flwr.roster import partitions_of
 from fedsyn_flwr.worker import Worker, place_of
 
 KEYS: dict[str, Any] = {

@@ -227,6 +227,24 @@ def test_a_federation_of_another_size_is_one_clear_line(tmp_path: Path) -> None:
     assert "num-clients = 20, but the federation has 2 SuperNodes" in status(f)["reason"]
 
 
+@pytest.mark.parametrize(("machines", "folder", "said"), [(2, "", 1), (1, "", 0), (2, "shared", 0)])
+def test_a_cluster_without_a_shared_state_dir_is_warned_of(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    machines: int,
+    folder: str,
+    said: int,
+) -> None:
+    monkeypatch.setattr("fedsyn_flwr.server.machines", lambda: machines)
+    monkeypatch.setenv("FEDSYN_STATE_DIR", str(tmp_path / "state"))
+    shared = str(tmp_path / folder) if folder else ""
+    f = federation(tmp_path, clients=2, **{"num-server-rounds": 1, "state-dir": shared})
+    with caplog.at_level("WARNING", logger="flwr"):
+        f.run()
+    assert caplog.text.count("2 machines and no state-dir") == said
+
+
 def test_crash_of_the_server_is_a_failed_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedsyn_flwr.adam import Adam
 from fedsyn_flwr.flat import FlatModel
 from fedsyn_flwr.models.layers import num_groups
 
@@ -173,8 +174,7 @@ class Trainer:
 
     def __init__(self, gan: GAN, settings: GANSettings, source: torch.Generator) -> None:
         self.gan, self.source = gan, source
-        betas = (settings.beta1, 0.999)
-        self.adams = [torch.optim.Adam([n.trainable], lr=settings.lr, betas=betas) for n in gan]
+        self.adams = [Adam(network.trainable, settings.lr, settings.beta1) for network in gan]
 
     def step(self, x: Tensor, y: Tensor) -> Tensor:
         """One step of each on a batch of real images in [-1, 1]; returns both losses, (2,).
@@ -186,13 +186,13 @@ class Trainer:
         d.grad.zero_()
         d_loss = discriminator_loss(d.module(x), y, d.module(generated.detach()), y)
         d_loss.backward()
-        self.adams[1].step()
+        self.adams[1].step(d.grad)
         g.grad.zero_()
         d.module.requires_grad_(False)
         g_loss = generator_loss(d.module(generated), y)
         g_loss.backward()
         d.module.requires_grad_(True)
-        self.adams[0].step()
+        self.adams[0].step(g.grad)
         return torch.stack([g_loss.detach(), d_loss.detach()])
 
 

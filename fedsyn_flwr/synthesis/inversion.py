@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedsyn_flwr import losses
+from fedsyn_flwr.adam import Adam
 from fedsyn_flwr.cost import Meter
 from fedsyn_flwr.models import SplitModel
 
@@ -152,18 +153,18 @@ def invert(
     """
     meter = meter or Meter("synthesis")
     noise = torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
-    synthetic = noise.contiguous(memory_format=_format(x)).requires_grad_()
+    synthetic = noise.contiguous(memory_format=_format(x))
     with _frozen(model):
         targets = _targets(model, x, y, prototypes, settings, meter)
-        optimiser = torch.optim.Adam([synthetic], lr=settings.lr)
+        optimiser = Adam(synthetic, settings.lr)
         plateau, steps = Plateau(settings.patience, settings.tolerance), 0
         loss = torch.zeros(len(y), device=x.device)
         while steps < settings.steps and not plateau.reached:
-            loss, synthetic.grad = _gradient(model, synthetic, y, targets, settings, meter)
-            optimiser.step()
+            loss, gradient = _gradient(model, synthetic, y, targets, settings, meter)
+            optimiser.step(gradient)
             plateau.watch(loss)
             steps += 1
-    return Inversion(synthetic.detach(), loss, steps)
+    return Inversion(synthetic, loss, steps)
 
 
 class Plateau:
