@@ -115,6 +115,11 @@ class Deployment:
         )
         return self.nodes[name]
 
+    def register(self, name: str) -> None:
+        key = str(self.keys / f"{name}.pub")
+        said = self.flwr("supernode", "register", key)
+        assert '"success": true' in said, said
+
     def send(self, name: str, number: int) -> None:
         """A signal to a SuperNode and what it has started."""
         os.killpg(self.nodes[name].pid, number)
@@ -178,7 +183,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     try:
         deployed.superlink()
         for name in FOLDERS:
-            deployed.flwr("supernode", "register", str(deployed.keys / f"{name}.pub"))
+            deployed.register(name)
         for name in SITES:
             deployed.supernode(name)
         yield deployed
