@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedsyn_flwr.models import SplitModel, build_model
+from fedsyn_flwr.runtime import keep_freed_memory
 from fedsyn_flwr.synthesis.inversion import InversionSettings, invert
 
 MODELS = ("cnn", "cnn-gap", "resnet18")
@@ -92,6 +93,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
+    keep_freed_memory()  # as in every client; without it page faults decide, for both
     work = arguments.images * arguments.steps
     print(f"{'model':10} images*steps/s   bare loop   time ratio")
     for name in arguments.models:

@@ -84,7 +84,7 @@ def test_without_patience_every_step_is_done_and_no_loss_is_read(
         monkeypatch.setattr(torch.Tensor, name, forbidden)
     model, x, y = problem()
     # Adam itself reads its step counter on the CPU, not on the device
-    monkeypatch.setattr(torch.optim.Adam, "step", lambda self: None)
+    monkeypatch.setattr(inversion.Adam, "step", lambda self, gradient: None)
     prototypes = torch.zeros(7, model.feature_dim)
     done = inversion.invert(model, x, y, prototypes, SETTINGS, torch.Generator())
     assert done.steps == 30
