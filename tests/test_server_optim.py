@@ -188,7 +188,7 @@ def test_it_starts_from_the_refined_model(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(f.strategy, "refine", halve)
     w, one = f.model["trainable"].copy(), np.float32(1)
     for _ in range(2):
-        f.strategy.average.add({**f.model, "trainable": f.model["trainable"] + one}, 1.0)
+        f.strategy.count_in({**f.model, "trainable": f.model["trainable"] + one}, 1.0)
         f.strategy.losses.append((0.0, 1))
         f.strategy.finalise(1)
         f.strategy.clear()
