@@ -12,8 +12,8 @@ from clients.pooled import MixedClient, MixedParams
 from fedsyn_flwr import privacy
 from fedsyn_flwr.config import SETTINGS, Count, Positive
 from fedsyn_flwr.data import denormalise, normalise
-from fedsyn_flwr.flat import Vectors
 from fedsyn_flwr.payload import Groups
+from fedsyn_flwr.rng import Reshuffled
 from fedsyn_flwr.synthesis.acgan import (
     GAN,
     GANSettings,
@@ -21,7 +21,6 @@ from fedsyn_flwr.synthesis.acgan import (
     as_images,
     as_pixels,
     build_gan,
-    endless,
 )
 
 
@@ -66,29 +65,26 @@ class FedGANClient(MixedClient):
         meter, params = self.meter("gan"), self.params
         gan = self.networks(groups)
         source = self.generator(f"gan-{int(groups['generator']['gan-round'])}")
-        trainer, losses = Trainer(gan, params.gan(), source), torch.zeros(2)
-        order = endless(len(self.indices), params.gan_batch_size, source)
-        for _ in range(params.gan_steps if len(self.indices) else 0):
-            chosen = self.indices[next(order)]
+        if not len(self.indices):
+            return vectors_of(gan), {}
+        trainer, order = Trainer(gan, params.gan(), source), Reshuffled(len(self.indices), source)
+        losses = torch.zeros(2, device=self.worker.device)
+        for _ in range(params.gan_steps):
+            chosen = self.indices[order.take(params.gan_batch_size)]
             x = as_images(self.pixels(self.worker.data.x(chosen)))
             with meter.counted("step", *x.shape):
-                losses += trainer.step(x, self.worker.data.y(chosen)).cpu()
+                losses += trainer.step(x, self.worker.data.y(chosen))
         generator_loss, discriminator_loss = (losses / params.gan_steps).tolist()
-        metrics: Metrics = {**meter.metrics()}
-        if len(self.indices):
-            metrics["gan/generator_loss"] = generator_loss
-            metrics["gan/discriminator_loss"] = discriminator_loss
-        networks: dict[str, Vectors] = {
-            "generator": gan.generator.vectors(),
-            "discriminator": gan.discriminator.vectors(),
+        return vectors_of(gan), {
+            "gan/generator_loss": generator_loss,
+            "gan/discriminator_loss": discriminator_loss,
+            **meter.metrics(),
         }
-        return networks, metrics
 
     def send_samples(self, groups: Groups) -> tuple[Groups, Metrics]:
         """B_g generated images of the classes of as many of this client's samples."""
         meter, source = self.meter("samples"), self.generator("samples")
-        order = torch.randperm(len(self.indices), generator=source)
-        y = self.labels[order[: self.params.synthesis_per_client]]
+        y = self.labels[self.choose(source)]
         generator = self.networks(groups).generator.module
         z = generator.draw(len(y), source)
         with torch.no_grad(), meter.counted("generator", len(y)):
@@ -105,10 +101,13 @@ class FedGANClient(MixedClient):
         return answer, metrics
 
     def networks(self, groups: Groups) -> GAN:
-        """The networks of a message; where only the generator came, the other is a fresh one."""
-        data = self.worker.data
-        gan = build_gan(
-            self.params.gan(), data.num_classes, data.shape, seed=0, device=self.worker.device
+        """This process's networks with a message's weights; ``samples`` has no discriminator."""
+        data, device = self.worker.data, self.worker.device
+        gan = self.worker.once(
+            "gan",
+            lambda: build_gan(
+                self.params.gan(), data.num_classes, data.shape, seed=0, device=device
+            ),
         )
         gan.generator.load(groups["generator"])
         if "discriminator" in groups:
@@ -131,3 +130,8 @@ class FedGANClient(MixedClient):
     def pixels(self, x: Tensor) -> Tensor:
         """Normalised images as pixels in [0, 1]."""
         return denormalise(x, self.worker.data.mean, self.worker.data.std)
+
+
+def vectors_of(gan: GAN) -> Groups:
+    """Both networks as they travel."""
+    return {name: network.vectors() for name, network in gan._asdict().items()}

@@ -79,13 +79,16 @@ class FedGenClient(FedClient):
     def receive(self, group: Group) -> Generator:
         """The generator in eval mode without gradients, and the classes it was taught."""
         params, model = self.params, self.flat.module
-        flat = build_generator(
-            model.num_classes,
-            params.fedgen_noise,
-            params.fedgen_hidden,
-            model.feature_dim,
-            seed=0,
-            device=self.worker.device,
+        flat = self.worker.once(
+            "generator",
+            lambda: build_generator(
+                model.num_classes,
+                params.fedgen_noise,
+                params.fedgen_hidden,
+                model.feature_dim,
+                seed=0,
+                device=self.worker.device,
+            ),
         )
         flat.load(group)
         self.taught = torch.tensor(group["classes"], device=self.worker.device)

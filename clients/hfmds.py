@@ -105,7 +105,7 @@ class HFMDSClient(MixedClient):
 
     def synthesise(self) -> tuple[Groups, Metrics]:
         """Invert the received model into B_g labelled images (fewer on a smaller client)."""
-        meter, positions = self.meter("synthesis"), self.choose()
+        meter, positions = self.meter("synthesis"), self.choose(self.generator("synthesis"))
         chosen = self.indices[positions]
         x, y = self.worker.data.x(chosen), self.worker.data.y(chosen)
         if not len(chosen):
@@ -123,11 +123,6 @@ class HFMDSClient(MixedClient):
         if self.params.privacy_report:
             metrics |= self.report(positions, answer["synthetic"])
         return answer, metrics
-
-    def choose(self) -> Tensor:
-        """Positions of B_g of the client's samples without replacement, of all if it has fewer."""
-        order = torch.randperm(len(self.indices), generator=self.generator("synthesis"))
-        return order[: self.params.synthesis_per_client]
 
     def prototypes_for(self, x: Tensor, y: Tensor, meter: Meter) -> Tensor:
         """z̄_y of each image, shape (B, d); classes never trained get the mean under w_t."""

@@ -125,5 +125,10 @@ class MixedClient(PooledClient):
         alpha = self.params.hfmds_alpha
         return alpha * real + (1 - alpha) * synthetic
 
+    def choose(self, generator: torch.Generator) -> Tensor:
+        """Positions of B_g of the client's samples without replacement, of all if it has fewer."""
+        order = torch.randperm(len(self.indices), generator=generator)
+        return order[: self.params.synthesis_per_client]
+
     def observe(self, step: Step) -> None:
         """See the forward pass of the real samples, whichever way it was done."""

@@ -24,3 +24,27 @@ def torch_generator(seed: int, *key: int | str) -> torch.Generator:
 def numpy_generator(seed: int, *key: int | str) -> np.random.Generator:
     """A NumPy generator for one purpose."""
     return np.random.default_rng(derive(seed, *key))
+
+
+class Reshuffled:
+    """Positions in [0, n) without replacement until they are used up, then shuffled anew.
+
+    Parameters
+    ----------
+    n : int
+        How many there are, at least 1.
+    generator : torch.Generator
+        Of the order; a CPU generator.
+    """
+
+    def __init__(self, n: int, generator: torch.Generator) -> None:
+        self.n, self.generator = n, generator
+        self.order = torch.empty(0, dtype=torch.int64)
+
+    def take(self, count: int) -> torch.Tensor:
+        """The next ``count`` of them, int64 (count,)."""
+        while len(self.order) < count:
+            fresh = torch.randperm(self.n, generator=self.generator)
+            self.order = torch.cat([self.order, fresh])
+        taken, self.order = self.order[:count], self.order[count:]
+        return taken

@@ -1,8 +1,9 @@
 """What a process keeps resident for all the clients it serves: data, model, device."""
 
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from fedsyn_flwr.state import NodeState, default_root
 from fedsyn_flwr.training import Batch
 
 Scalar = config.Scalar
+T = TypeVar("T")
 Holding = int | OwnData
 UNPLACED = -1
 
@@ -47,6 +49,7 @@ class Worker:
         self.flat = flat_model(settings, self.data.shape, self.device)
         self.augmented = assembly.augments(settings)
         self.spares: list[FlatModel] = []
+        self.kept: dict[str, Any] = {}
 
     def rows(self, partition: int) -> Tensor:
         """Indices of a client's samples, shape (n,); on a node with its own data all there are."""
@@ -79,6 +82,13 @@ class Worker:
             spare.module.eval().requires_grad_(False)
             self.spares.append(spare)
         return self.spares[slot]
+
+    def once(self, name: str, build: Callable[[], T]) -> T:
+        """What a method needs beside the model: built when first asked for, then kept."""
+        if name not in self.kept:
+            self.kept[name] = build()
+        found: T = self.kept[name]
+        return found
 
     def state(self, run: str) -> NodeState:
         """This node's store for a run."""

@@ -11,7 +11,7 @@ from harness import Federation
 
 from clients.fedgan import FedGANClient
 from fedsyn_flwr.flat import digest
-from fedsyn_flwr.rng import torch_generator
+from fedsyn_flwr.rng import Reshuffled, torch_generator
 from fedsyn_flwr.synthesis import acgan
 from fedsyn_flwr.synthesis.acgan import GANSettings, Trainer, Verdict, build_gan
 
@@ -148,9 +148,9 @@ def test_networks_are_averaged_by_samples(tmp_path: Path) -> None:
         for name, network in gan._asdict().items():
             network.trainable.data.copy_(torch.from_numpy(first[name]))
         source = torch_generator(0, 1, k, "gan-1")
-        trainer, order = Trainer(gan, settings, source), acgan.endless(len(rows), 32, source)
+        trainer, order = Trainer(gan, settings, source), Reshuffled(len(rows), source)
         for _ in range(3):
-            chosen = rows[next(order)]
+            chosen = rows[order.take(32)]
             pixels = data.images[chosen].float() / 255
             trainer.step(2 * pixels - 1, data.labels[chosen])
         for name, network in gan._asdict().items():

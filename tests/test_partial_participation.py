@@ -121,7 +121,8 @@ def test_fewer_samples_than_images_wanted_gives_fewer_images(tmp_path: Path, lab
     labels([[0, 1], [2]], limit=5)
     f = Federation(tmp_path, 2, **QUICK).run()
     assert len(f.strategy.pool["labels"]) == 10
-    positions = client(f, 0, 2).choose()
+    found = client(f, 0, 2)
+    positions = found.choose(found.generator("synthesis"))
     assert sorted(positions.tolist()) == [0, 1, 2, 3, 4]
 
 

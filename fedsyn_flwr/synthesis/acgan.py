@@ -3,7 +3,6 @@
 Pure PyTorch. Images are in [-1, 1] here; any height and width from 8, any number of channels.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, prod
@@ -204,16 +203,6 @@ def as_images(pixels: Tensor) -> Tensor:
 def as_pixels(images: Tensor) -> Tensor:
     """Undo `as_images`."""
     return (images + 1) / 2
-
-
-def endless(n: int, size: int, source: torch.Generator) -> Iterator[Tensor]:
-    """Batches of positions in [0, n), int64 (size,): all are used up before they are reshuffled."""
-    order = torch.empty(0, dtype=torch.int64)
-    while True:
-        while len(order) < size:
-            order = torch.cat([order, torch.randperm(n, generator=source)])
-        yield order[:size]
-        order = order[size:]
 
 
 COLLAPSED = 0.2

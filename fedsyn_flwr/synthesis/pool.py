@@ -12,6 +12,7 @@ from torch import Tensor
 from fedsyn_flwr.data import ResidentData
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.payload import Group
+from fedsyn_flwr.rng import Reshuffled
 from fedsyn_flwr.state import VersionedStore
 from fedsyn_flwr.synthesis.encoding import decode
 
@@ -203,16 +204,12 @@ class PoolSampler:
     """Batches from a pool, without replacement until it is used up, then reshuffled."""
 
     def __init__(self, pool: LocalPool, generator: torch.Generator, data: ResidentData) -> None:
-        self.pool, self.generator, self.data = pool, generator, data
-        self.order = torch.empty(0, dtype=torch.int64)
+        self.pool, self.data = pool, data
+        self.order = Reshuffled(len(pool.labels), generator)
 
     def draw(self, n: int) -> tuple[Tensor, Tensor]:
         """n normalised float32 images and their labels."""
-        while len(self.order) < n:
-            fresh = torch.randperm(len(self.pool.labels), generator=self.generator)
-            self.order = torch.cat([self.order, fresh])
-        chosen, self.order = self.order[:n], self.order[n:]
-        chosen = chosen.to(self.pool.labels.device)
+        chosen = self.order.take(n).to(self.pool.labels.device)
         # Decoded here and nowhere else, so that all processes share the stored, smaller images.
         picked = self.pool.images.index_select(0, chosen)
         x = decode(picked, self.data.mean, self.data.std)
