@@ -57,9 +57,16 @@ class RayHead:
         self.log.unlink(missing_ok=True)
         self._process = self._spawn([*self._command, "--num-cpus", str(cpus)], self.log)
 
-    def stop(self) -> None:
-        """End it, and with it all its processes, which share its fate."""
+    def stop(self, patience: float = 10.0) -> None:
+        """End it, and with it all its processes, which share its fate.
+
+        Ray may swallow the SIGTERM that comes while it starts: SIGKILL after ``patience`` seconds.
+        """
         if self._process is not None:
             self._process.terminate()
-            self._process.wait()
+            try:
+                self._process.wait(patience)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
             self._process = None

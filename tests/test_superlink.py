@@ -4,7 +4,9 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from fake_app.install import install
 
 from fedsyn_flwr import superlink
 from fedsyn_flwr.plan import Options
+from fedsyn_flwr.ray_head import RayHead
 from fedsyn_flwr.report import measures
 from fedsyn_flwr.runner import execute
 from fedsyn_flwr.superlink import LocalSuperLink, SuperLinkError, to_toml
@@ -68,6 +71,19 @@ def test_whichever_server_dies_is_named():
         link._process.wait()
         assert link.trouble().startswith("the SuperLink ended: ")
     assert link.family.alive() == []
+
+
+def test_a_ray_that_does_not_listen_is_killed(tmp_path):
+    """`ray start` loses a SIGTERM that reaches it in some moments of its start."""
+    deaf = "trap '' TERM; touch up; while true; do sleep 0.1; done"
+    process = subprocess.Popen(["sh", "-c", deaf], cwd=tmp_path, start_new_session=True)
+    head = RayHead("ray", (1, 2), tmp_path, lambda command, log: process)
+    head.ensure(1)
+    while not (tmp_path / "up").exists():
+        time.sleep(0.01)
+    head.stop(patience=0.2)
+    assert process.returncode == -signal.SIGKILL
+    assert not head.running
 
 
 def test_sigterm_becomes_an_interrupt_and_ends_the_superlink(monkeypatch):
