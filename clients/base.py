@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,10 +19,11 @@ from fedsyn_flwr.dp import privatise
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import FlatModel, Vectors
 from fedsyn_flwr.models import SplitModel
-from fedsyn_flwr.payload import Group, Groups, is_finite, pack, unpack
+from fedsyn_flwr.payload import Group, Groups, fetched, is_finite, is_shared, pack, unpack
 from fedsyn_flwr.rng import numpy_generator, torch_generator
 from fedsyn_flwr.state import NodeState, VersionedStore
 from fedsyn_flwr.training import Batch, LocalResult, Loss, train_local
+from fedsyn_flwr.transport import PROBE, SEEN, seen
 from fedsyn_flwr.worker import Worker
 
 Metrics = dict[str, Scalar]
@@ -79,8 +80,12 @@ class FedClient(NumPyClient):
     # ---- Flower's interface
 
     def get_properties(self, config: dict[str, Scalar]) -> dict[str, Scalar]:
-        """Who this is: partition and federation size, or a node's name; number of samples."""
-        return {**self.worker.identity(self.partition), "num-examples": len(self.indices)}
+        """Who this is: partition and federation size, or a node's name; number of samples.
+
+        And whether it sees the server's memory, where the server asks.
+        """
+        sees = {SEEN: seen(config[PROBE])} if PROBE in config else {}
+        return {**self.worker.identity(self.partition), "num-examples": len(self.indices), **sees}
 
     def fit(
         self, parameters: NDArrays, config: dict[str, Scalar]
@@ -94,12 +99,15 @@ class FedClient(NumPyClient):
             pool=int(config["pool"]),
         )
         self.partition = int(config.get("partition", self.partition))
-        groups = unpack(parameters, self.flat.layout)
+        groups = unpack(fetched(parameters), self.flat.layout)
         if "model" in groups:  # a phase may do without
             self.flat.load(groups["model"])
         answer, metrics = self.phase(groups)
         metrics |= {"partition-id": self.partition, "phase": self.round.phase}
-        return pack(answer, self.flat.layout), len(self.indices), metrics
+        share = (
+            partial(self.worker.slots.write, message=self.round) if is_shared(parameters) else None
+        )
+        return pack(answer, self.flat.layout, share), len(self.indices), metrics
 
     def phase(self, groups: Groups) -> tuple[Groups, Metrics]:
         """Handle one message; a method with phases of its own extends this."""

@@ -19,15 +19,13 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from fedsyn_flwr import __version__
-from fedsyn_flwr.config import Config
+from fedsyn_flwr.config import FREE_KEYS, Config
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import Vectors
 from fedsyn_flwr.payload import Group
 from fedsyn_flwr.report.files import write_whole
 
 KEEP = 2
-# Keys that may differ between a run and its continuation.
-FREE_KEYS = {"results-dir", "run-name", "state-dir", "resume", "checkpoint-every"}
 
 
 @dataclass(frozen=True)

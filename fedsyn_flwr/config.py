@@ -22,6 +22,9 @@ Scalar = str | int | float | bool
 RunConfig = Mapping[str, Scalar]
 T = TypeVar("T")
 
+# Keys that change no result: a run and its continuation may differ in them.
+FREE_KEYS = {"results-dir", "run-name", "state-dir", "resume", "checkpoint-every", "transport"}
+
 APP_DIR = Path(__file__).resolve().parents[1]
 
 
@@ -82,6 +85,7 @@ class FederationConfig:
     min_success_fraction: Share
     node_timeout: Positive
     round_timeout: Positive
+    transport: Literal["auto", "shared", "inline"]
 
 
 @dataclass(frozen=True, config=SETTINGS)

@@ -12,8 +12,9 @@ from flwr.server.client_proxy import ClientProxy
 
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.healing import is_transient
-from fedsyn_flwr.payload import nbytes
+from fedsyn_flwr.payload import hold, nbytes, points
 from fedsyn_flwr.rng import numpy_generator
+from fedsyn_flwr.shared import SenderGone
 
 ATTEMPTS = 3
 WRAPPED = re.compile(r"<class '(?:[\w.]+\.)?(\w+)'>:<'(.*)'>\)", re.DOTALL)  # by a SuperNode
@@ -68,9 +69,12 @@ def call(partition: int, proxy: ClientProxy, ins: FitIns, timeout: float | None)
     for attempts_left in reversed(range(ATTEMPTS)):
         try:
             result = proxy.fit(ins, timeout=timeout, group_id=int(ins.config["round"]))
+            if points(ins.parameters):
+                result.parameters = hold(result.parameters)
             break
         except Exception as error:  # whatever the transport raises is that client's failure
-            if not (attempts_left and is_transient(str(error))):
+            died = isinstance(error, SenderGone) or is_transient(str(error))
+            if not (attempts_left and died):
                 return Reply(partition, None, reason_of(str(error)), down, 0)
     if result.status.code != Code.OK:
         return Reply(partition, None, reason_of(result.status.message), down, 0)

@@ -22,14 +22,21 @@ def is_transient(message: str) -> bool:
     return any(name in message for name in TRANSIENT)
 
 
-def machines() -> int:
-    """How many machines of a Ray cluster play this simulation's clients; 1 without Ray."""
+def in_simulation() -> bool:
+    """Whether Ray plays this process's clients."""
     try:
         import ray
     except ImportError:
+        return False
+    return bool(ray.is_initialized())
+
+
+def machines() -> int:
+    """How many machines of a Ray cluster play this simulation's clients; 1 without Ray."""
+    if not in_simulation():
         return 1
-    if not ray.is_initialized():
-        return 1
+    import ray
+
     return max(1, sum(bool(node["Alive"] and node["Resources"].get("CPU")) for node in ray.nodes()))
 
 

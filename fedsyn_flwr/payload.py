@@ -2,10 +2,15 @@
 
 The first array is a header (JSON as uint8) that names the groups, their arrays and the layout of
 the model, so a list is understood without outside knowledge and nothing is matched by position
-alone.
+alone. Where both sides are processes of one machine the header can say where the arrays lie in
+shared memory instead of going before them; the groups are the same bit for bit.
 """
 
+import io
 import json
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from flwr.common import (
@@ -16,6 +21,7 @@ from flwr.common import (
     parameters_to_ndarrays,
 )
 
+from fedsyn_flwr import shared
 from fedsyn_flwr.errors import UserError
 
 Group = dict[str, np.ndarray]
@@ -36,8 +42,18 @@ def shapes(group: Group) -> dict[str, tuple[int, ...]]:
     return {name: array.shape for name, array in group.items()}
 
 
-def pack(groups: Groups, layout: str) -> NDArrays:
+def pack(groups: Groups, layout: str, share: shared.Share | None = None) -> NDArrays:
     """Groups as a list of arrays: header first, then every group's arrays in order.
+
+    Parameters
+    ----------
+    groups : dict
+        Group → array name → array.
+    layout : str
+        The model's layout.
+    share : callable, optional
+        Puts the arrays into shared memory, so that the header is all there is to send; where it
+        has no room for them they are sent.
 
     Raises
     ------
@@ -46,9 +62,35 @@ def pack(groups: Groups, layout: str) -> NDArrays:
     """
     check_size(groups)
     names = {group: list(arrays) for group, arrays in groups.items()}
-    header = json.dumps({"layout": layout, "groups": names}).encode()
     flat = [array for arrays in groups.values() for array in arrays.values()]
-    return [np.frombuffer(header, dtype=np.uint8), *flat]
+    whole = [_encoded({"layout": layout, "groups": names}), *flat]
+    place = share(flat) if share and flat else None
+    if place is None:
+        return whole
+    size = sum(serialised_size(array) for array in whole)
+    return [_encoded({"layout": layout, "groups": names, "place": place, "size": size})]
+
+
+def _encoded(header: dict[str, Any]) -> np.ndarray:
+    return np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+
+
+def _decoded(array: np.ndarray) -> dict[str, Any]:
+    """The header; UserError if it is not one of ours."""
+    try:
+        header: dict[str, Any] = json.loads(array.tobytes())
+        if isinstance(header["groups"], dict) and isinstance(header["layout"], str):
+            return header
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError):
+        pass
+    raise UserError("payload without a header: the sender is not this app")
+
+
+def serialised_size(array: np.ndarray) -> int:
+    """Bytes of an array in NumPy's file format, which Flower sends."""
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(array))
+    return len(head.getvalue()) + array.nbytes
 
 
 def check_size(groups: Groups) -> None:
@@ -72,11 +114,8 @@ def unpack(arrays: NDArrays, layout: str) -> Groups:
     UserError
         If the list has no header of ours, lacks arrays, or its model has another layout.
     """
-    try:
-        header = json.loads(arrays[0].tobytes())
-        names: dict[str, list[str]] = header["groups"]
-    except (IndexError, ValueError, KeyError, TypeError, UnicodeDecodeError):
-        raise UserError("payload without a header: the sender is not this app") from None
+    header = _decoded(arrays[0] if arrays else np.zeros(0, np.uint8))
+    names: dict[str, list[str]] = header["groups"]
     if header["layout"] != layout:
         raise UserError(
             f"model layout {header['layout']} received, {layout} expected: "
@@ -89,20 +128,83 @@ def unpack(arrays: NDArrays, layout: str) -> Groups:
     return {group: {name: next(rest) for name in members} for group, members in names.items()}
 
 
-def to_parameters(groups: Groups, layout: str) -> Parameters:
-    """Groups as Flower's serialised Parameters."""
-    return ndarrays_to_parameters(pack(groups, layout))
+def is_shared(arrays: NDArrays) -> bool:
+    """Whether a list of `pack` says where its arrays are instead of holding them."""
+    return len(arrays) == 1 and "place" in _decoded(arrays[0])
+
+
+def fetched(arrays: NDArrays) -> NDArrays:
+    """The list with its arrays, from where it says they are.
+
+    Raises
+    ------
+    shared.SenderGone
+        If they are there no more.
+    UserError
+        If it says so in a way that is not ours.
+    """
+    if not is_shared(arrays):
+        return arrays
+    try:
+        return [arrays[0], *shared.opened(_decoded(arrays[0])["place"])]
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise UserError(f"shared memory cannot be read: {error}") from None
+
+
+@dataclass
+class Held(Parameters):
+    """Parameters whose arrays in shared memory are in our hands, whatever happens to the sender."""
+
+    arrays: NDArrays = field(default_factory=list)
+
+
+def hold(parameters: Parameters) -> Parameters:
+    """Take hold of what a message only points at, where it does; errors as for `fetched`."""
+    if len(parameters.tensors) != 1:
+        return parameters
+    return Held(parameters.tensors, parameters.tensor_type, fetched(_arrays(parameters)))
+
+
+def _arrays(parameters: Parameters) -> NDArrays:
+    try:
+        return parameters_to_ndarrays(parameters)
+    except (ValueError, EOFError, OSError) as error:
+        raise UserError(f"payload cannot be read: {error}") from None
+
+
+def to_parameters(groups: Groups, layout: str, by_reference: bool = False) -> Parameters:
+    """Groups as Flower's serialised Parameters, or as such that point at shared memory.
+
+    The memory is dropped with the object returned, so keep that until all receivers are done.
+    """
+    if not by_reference:
+        return ndarrays_to_parameters(pack(groups, layout))
+    file = shared.File()
+    parameters = ndarrays_to_parameters(pack(groups, layout, file.write))
+    weakref.finalize(parameters, file.close)
+    return parameters
 
 
 def from_parameters(parameters: Parameters, layout: str) -> Groups:
-    """Groups out of Flower's serialised Parameters; UserError as for `unpack`."""
-    try:
-        arrays = parameters_to_ndarrays(parameters)
-    except (ValueError, EOFError, OSError) as error:
-        raise UserError(f"payload cannot be read: {error}") from None
+    """Groups out of Flower's serialised Parameters; UserError as for `unpack`.
+
+    Shared memory is looked into only after `hold`: a stranger could point anywhere.
+    """
+    arrays = parameters.arrays if isinstance(parameters, Held) else _arrays(parameters)
     return unpack(arrays, layout)
 
 
+def points(parameters: Parameters) -> bool:
+    """Whether a message of ours points at shared memory."""
+    return len(parameters.tensors) == 1 and is_shared(_arrays(parameters))
+
+
 def nbytes(parameters: Parameters) -> int:
-    """Bytes of the serialised arrays, as they travel."""
-    return sum(len(tensor) for tensor in parameters.tensors)
+    """Bytes of the serialised arrays, as they travel or, in shared memory, as they would."""
+    whole = sum(len(tensor) for tensor in parameters.tensors)
+    if len(parameters.tensors) != 1:
+        return whole
+    try:
+        return int(_decoded(_arrays(parameters)[0]).get("size", whole))
+    except (UserError, TypeError, ValueError):
+        return whole

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from logging import INFO, WARNING
 
 from flwr.common import Code, GetPropertiesIns, Scalar, log
@@ -14,6 +15,7 @@ from flwr.server.client_proxy import ClientProxy
 
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.exchange import reason_of
+from fedsyn_flwr.transport import SEEN
 
 Answer = Mapping[str, Scalar]
 Shape = tuple[int, int, int]
@@ -39,6 +41,8 @@ class Roster(dict[int, ClientProxy]):
         Partition → name of its node.
     spares : dict
         Connected nodes without a place → their names.
+    see_memory : bool
+        Whether every client saw the memory that `gather` asked it to look at.
     """
 
     def __init__(self, timeout: float, shape: Shape | None = None) -> None:
@@ -46,8 +50,9 @@ class Roster(dict[int, ClientProxy]):
         self.timeout, self.shape = timeout, shape
         self.names: dict[int, str] = {}
         self.spares: dict[str, str] = {}
+        self.see_memory = False
 
-    def gather(self, manager: ClientManager, expected: int) -> None:
+    def gather(self, manager: ClientManager, expected: int, question: Answer | None = None) -> None:
         """Wait for the whole federation, and give each node its place.
 
         Parameters
@@ -56,6 +61,8 @@ class Roster(dict[int, ClientProxy]):
             Flower's list of connected nodes.
         expected : int
             How many clients the run wants; 0 = as many as the first node says there are.
+        question : dict, optional
+            `transport.Probe`'s.
 
         Raises
         ------
@@ -65,7 +72,7 @@ class Roster(dict[int, ClientProxy]):
         deadline = time.monotonic() + self.timeout
         _wait(manager, max(expected, 1), 1, deadline)
         # All that are there at once, not one to begin with: every actor loads PyTorch to answer.
-        answers = self._ask(dict(manager.all()))
+        answers = self._ask(dict(manager.all()), question)
         announced = int(next(iter(answers.values())).get("num-partitions", expected))
         if expected and announced != expected:
             raise UserError(
@@ -75,7 +82,8 @@ class Roster(dict[int, ClientProxy]):
             )
         _wait(manager, announced, announced, deadline)
         proxies = dict(manager.all())
-        answers |= self._ask({node: p for node, p in proxies.items() if node not in answers})
+        late = {node: p for node, p in proxies.items() if node not in answers}
+        answers |= self._ask(late, question)
         places = partitions_of({node: answers[node] for node in proxies}, self.shape)
         found = {places[node]: proxy for node, proxy in proxies.items()}
         if len(found) != announced:
@@ -84,6 +92,7 @@ class Roster(dict[int, ClientProxy]):
             )
         self.update(sorted(found.items()))
         self.names = {places[node]: name_of(answers[node]) for node in proxies}
+        self.see_memory = all(answers[node].get(SEEN, False) for node in proxies)
 
     def renew(self, manager: ClientManager) -> list[int]:
         """Give the places of nodes that left to nodes that came; returns these places.
@@ -130,10 +139,13 @@ class Roster(dict[int, ClientProxy]):
             return ""
         return name_of(answer)
 
-    def _ask(self, proxies: Mapping[str, ClientProxy]) -> dict[str, Answer]:
+    def _ask(
+        self, proxies: Mapping[str, ClientProxy], question: Answer | None
+    ) -> dict[str, Answer]:
         """Node → its properties, of all nodes at the same time."""
         with ThreadPoolExecutor(max_workers=64) as threads:
-            answers = threads.map(lambda p: _properties(p, self.timeout), proxies.values())
+            ask = partial(_properties, timeout=self.timeout, question=question)
+            answers = threads.map(ask, proxies.values())
             return dict(zip(proxies, answers, strict=True))
 
 
@@ -187,9 +199,10 @@ def _wait(manager: ClientManager, wanted: int, needed: int, deadline: float) -> 
         time.sleep(0.1)
 
 
-def _properties(proxy: ClientProxy, timeout: float) -> Answer:
+def _properties(proxy: ClientProxy, timeout: float, question: Answer | None = None) -> Answer:
+    ins = GetPropertiesIns(config=dict(question or {}))
     try:
-        answer = proxy.get_properties(GetPropertiesIns(config={}), timeout=timeout, group_id=0)
+        answer = proxy.get_properties(ins, timeout=timeout, group_id=0)
     except Exception as error:
         raise UserError(f"a client cannot start: {reason_of(str(error))}") from None
     if answer.status.code != Code.OK:

@@ -32,6 +32,16 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(M_MMAP_THRESHOLD, ONE_GIB)) and bool(mallopt(M_TRIM_THRESHOLD, ONE_GIB))
 
 
+def many_open_files() -> None:
+    """Raise this process's limit of open files to what the system allows it."""
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 @contextmanager
 def cpu_threads(count: int) -> Iterator[None]:
     """Inside, PyTorch has so many CPU threads: how work is split over them decides its last bits.

@@ -16,6 +16,7 @@ from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import FlatModel
 from fedsyn_flwr.node import OwnData, own_data
 from fedsyn_flwr.runtime import keep_freed_memory
+from fedsyn_flwr.shared import Slots
 from fedsyn_flwr.state import NodeState, default_root
 from fedsyn_flwr.training import Batch
 
@@ -50,6 +51,7 @@ class Worker:
         self.augmented = assembly.augments(settings)
         self.spares: list[FlatModel] = []
         self.kept: dict[str, Any] = {}
+        self.slots = Slots()
 
     def rows(self, partition: int) -> Tensor:
         """Indices of a client's samples, shape (n,); on a node with its own data all there are."""

@@ -6,9 +6,10 @@ stock server hands the whole list to `aggregate_fit`, and both end in the same m
 
 from __future__ import annotations
 
+from logging import INFO
 from typing import Any
 
-from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters
+from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, log
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
@@ -22,9 +23,11 @@ from fedsyn_flwr.payload import (
     Group,
     Groups,
     from_parameters,
+    hold,
     nbytes,
 )
 from fedsyn_flwr.roster import Roster
+from fedsyn_flwr.transport import Probe
 from strategies.ledger import Metrics
 from strategies.post import Post
 
@@ -157,6 +160,8 @@ class FedStrategy(Post, Strategy):
         """Fold a whole list, whatever its order, and finalise."""
         for _, result in sorted(results, key=lambda r: int(r[1].metrics["partition-id"])):
             partition = int(result.metrics["partition-id"])
+            if self.by_reference:
+                result.parameters = hold(result.parameters)
             self.fold(Reply(partition, result, "", 0, nbytes(result.parameters)))
         return self.finalise(server_round)
 
@@ -205,7 +210,12 @@ class FedStrategy(Post, Strategy):
 
     def enrol(self, client_manager: ClientManager) -> None:
         """Wait for the federation."""
-        self.roster.gather(client_manager, self.federation.num_clients)
+        probe = Probe(self.federation.transport)
+        self.roster.gather(client_manager, self.federation.num_clients, probe.question)
+        self.by_reference = probe.decide(self.roster.see_memory)
+        if self.by_reference:
+            log(INFO, "models travel through shared memory")
+            self.parameters = self.serialise({})
         self.say_why_silent()
 
     def renew(self, client_manager: ClientManager) -> None:
@@ -216,7 +226,7 @@ class FedStrategy(Post, Strategy):
 
     def adopt(self, parameters: Parameters) -> None:
         """Take over a model that came from outside."""
-        self.model = from_parameters(parameters, self.flat.layout)["model"]
+        self.model = from_parameters(hold(parameters), self.flat.layout)["model"]
         self.parameters = parameters
 
     def clear(self) -> None:

@@ -30,6 +30,8 @@ class Post(Workshop):
         The last round that will never be repeated.
     pool_version : int
         The round that made the pool; 0 without one.
+    by_reference : bool
+        Whether messages point at shared memory.
     """
 
     federation: FederationConfig
@@ -38,6 +40,7 @@ class Post(Workshop):
     settled: int
     pool_version: int
     progress: Progress
+    by_reference = False
 
     # ---- where a method plugs in
 
@@ -122,4 +125,4 @@ class Post(Workshop):
     def serialise(self, extra: Groups, with_model: bool = True) -> Parameters:
         """The global model and extra groups as they travel."""
         model = {"model": self.model} if with_model else {}
-        return to_parameters({**model, **extra}, self.flat.layout)
+        return to_parameters({**model, **extra}, self.flat.layout, self.by_reference)

@@ -14,7 +14,7 @@ import pytest
 from harness import Federation
 from safetensors import safe_open
 
-from fedsyn_flwr import runner
+from fedsyn_flwr import runner, shared
 from fedsyn_flwr.config import APP_DIR
 from fedsyn_flwr.plan import prepare
 from fedsyn_flwr.registry import METHODS
@@ -78,10 +78,12 @@ def test_two_actors_give_the_bits_of_one_process(
     assert result.completed, result.reason
     assert [row["clients/failed"] for row in result.rows] == [0] * 4
     assert saved_digest(result.folder) == in_process(tmp_path / "here", strategy=strategy)
+    if shared.supported():
+        assert "models travel through shared memory" in (result.folder / "flwr.log").read_text()
 
 
 def test_one_actor_gives_the_bits_of_two(superlink: LocalSuperLink, tmp_path: Path) -> None:
-    one = simulate(superlink, tmp_path / "one", strategy="hfmds", actors=1)
+    one = simulate(superlink, tmp_path / "one", strategy="hfmds", actors=1, transport="inline")
     assert one.completed, one.reason
     assert saved_digest(one.folder) == in_process(tmp_path / "here", strategy="hfmds")
 

@@ -1,0 +1,267 @@
+"""Shared memory: the same arrays, nothing left, nobody else's."""
+
+import errno
+import gc
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.common import Code, FitIns, FitRes, Status, ndarrays_to_parameters
+from harness import Federation, LocalProxy
+from hypothesis import given, settings
+from test_flat_payload import groups
+
+from fedsyn_flwr import payload, shared, transport
+from fedsyn_flwr.errors import UserError
+from fedsyn_flwr.exchange import call
+from fedsyn_flwr.flat import digest
+from fedsyn_flwr.payload import from_parameters, hold, nbytes, points, to_parameters
+
+pytestmark = pytest.mark.skipif(not shared.supported(), reason="needs Linux's memfd")
+
+KEYS: dict[str, Any] = {
+    "num-server-rounds": 3,
+    "limit-train": 200,
+    "model-width": 0.25,
+    "synthesis-every": 1,
+    "synthesis-per-client": 4,
+    "synthesis-steps": 3,
+    "gan-rounds": 2,
+    "gan-steps": 2,
+    "gan-width": 4,
+}
+
+
+def files() -> int:
+    """Open files of this process that are shared memory of ours."""
+    links = (os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if fd_is(fd))
+    return sum("memfd:fedsyn-flwr" in link for link in links)
+
+
+def fd_is(fd: str) -> bool:
+    return Path(f"/proc/self/fd/{fd}").is_symlink()
+
+
+def model(value: float = 1.0) -> dict[str, dict[str, np.ndarray]]:
+    return {"model": {"w": np.full(5_000, value, np.float32), "n": np.arange(3)}}
+
+
+@settings(deadline=None, max_examples=60)
+@given(groups)
+def test_the_same_groups_as_in_the_message(sent: dict[str, dict[str, np.ndarray]]) -> None:
+    inline, pointer = to_parameters(sent, "a"), to_parameters(sent, "a", by_reference=True)
+    assert nbytes(pointer) == nbytes(inline)
+    got, expected = from_parameters(hold(pointer), "a"), from_parameters(inline, "a")
+    assert list(got) == list(expected)
+    for name in expected:
+        assert list(got[name]) == list(expected[name])
+        for key, array in expected[name].items():
+            assert (got[name][key].dtype, got[name][key].shape) == (array.dtype, array.shape)
+            assert got[name][key].tobytes() == array.tobytes()
+            assert got[name][key].flags.writeable
+
+
+def test_a_message_is_small_and_its_memory_goes_with_it() -> None:
+    before, parameters = files(), to_parameters(model(), "a", by_reference=True)
+    assert points(parameters)
+    assert sum(len(t) for t in parameters.tensors) < 1_000
+    assert files() == before + 1
+    held = hold(parameters)
+    del parameters
+    assert files() == before + 1  # held
+    assert from_parameters(held, "a")["model"]["w"].sum() == 5_000
+    del held
+    assert files() == before
+
+
+def test_what_a_receiver_writes_nobody_sees() -> None:
+    parameters = to_parameters(model(), "a", by_reference=True)
+    first, second = (from_parameters(hold(parameters), "a")["model"]["w"] for _ in range(2))
+    first[:] = 7
+    assert second.sum() == 5_000
+    assert from_parameters(hold(parameters), "a")["model"]["w"].sum() == 5_000
+
+
+def test_a_slot_is_written_again_once_nobody_looks_at_it() -> None:
+    slots = shared.Slots()
+    places = [slots.write([np.full(9_000, i, np.float32)], message="round 1") for i in range(2)]
+    assert len(slots.files) == 2
+    first, second = (shared.opened(place)[0] for place in places)  # type: ignore[arg-type]
+    view = first[5:7]
+    del first
+    slots.write([np.full(9_000, 2, np.float32)], message="round 2")
+    assert len(slots.files) == 3  # both are still looked at
+    assert view.tolist() == [0, 0]
+    del view
+    slots.write([np.full(9_000, 3, np.float32)], message="round 2")
+    assert len(slots.files) == 3
+    assert second.tolist() == [1] * 9_000
+
+
+def test_an_answer_that_was_not_taken_in_its_round_is_overwritten() -> None:
+    slots = shared.Slots()
+    lost = slots.write([np.ones(4)], message="round 1")
+    slots.write([np.ones(4)], message="round 1")
+    assert len(slots.files) == 2
+    again = slots.write([np.zeros(40)], message="round 2")
+    assert len(slots.files) == 2
+    assert lost is not None
+    assert again is not None
+    assert lost["fd"] == again["fd"]
+    assert shared.opened(again)[0].tolist() == [0] * 40
+
+
+CHILD = """
+import json, sys
+import numpy as np
+from fedsyn_flwr import shared
+file = shared.File()
+print(json.dumps(file.write([np.arange(1000)], slot=True)), flush=True)
+sys.stdin.readline()
+print(file.use, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_between_processes_and_after_the_sender_is_gone() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    place = json.loads(child.stdout.readline())
+    (array,) = shared.opened(place)
+    child.stdin.write("\n")
+    child.stdin.flush()
+    assert int(child.stdout.readline()) == shared.TAKEN
+    child.kill()
+    child.wait()
+    assert array.tolist() == list(range(1000))
+    with pytest.raises(shared.SenderGone):
+        shared.opened(place)
+
+
+def test_another_file_under_the_same_number_is_not_read() -> None:
+    file = shared.File()
+    place = file.write([np.ones(3)])
+    assert place is not None
+    with pytest.raises(shared.SenderGone, match="something else"):
+        shared.opened({**place, "token": "00" * 16})
+    file.close()
+    with pytest.raises(shared.SenderGone):
+        shared.opened(place)
+
+
+def test_without_room_the_message_carries_its_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    pwrite = os.pwrite
+
+    def full(fd: int, content: Any, offset: int) -> int:
+        if offset >= shared.HEAD:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return pwrite(fd, content, offset)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    parameters = to_parameters(model(), "a", by_reference=True)
+    assert not points(parameters)
+    assert from_parameters(parameters, "a")["model"]["w"].sum() == 5_000
+
+
+def test_a_strangers_pointer_is_not_followed() -> None:
+    parameters = to_parameters(model(), "a", by_reference=True)
+    with pytest.raises(UserError, match="payload of 0 arrays, its header names 2"):
+        from_parameters(parameters, "a")
+
+
+@pytest.mark.parametrize(
+    "place", [None, 3, {}, {"pid": 1}, {"pid": os.getpid(), "fd": 0, "token": "x", "slot": True}]
+)
+def test_a_damaged_pointer_is_an_error_of_its_own(place: Any) -> None:
+    header = json.dumps({"layout": "a", "groups": {}, "place": place}).encode()
+    parameters = ndarrays_to_parameters([np.frombuffer(header, np.uint8)])
+    with pytest.raises((UserError, shared.SenderGone)):
+        hold(parameters)
+    assert not transport.seen(json.dumps(place))
+
+
+@pytest.mark.parametrize("strategy", ["scaffold", "hfmds", "fedgan", "fedgen", "moon", "mrtf"])
+def test_both_transports_end_in_the_same_bits(strategy: str, tmp_path: Path) -> None:
+    before, ends = files(), []
+    for kind in ("inline", "shared"):
+        f = Federation(tmp_path / kind, 4, **KEYS, strategy=strategy, transport=kind).run()
+        assert f.strategy.by_reference == (kind == "shared")
+        rows = [{k: v for k, v in row.items() if k[:6] in ("bytes/", "server")} for row in f.rows()]
+        ends.append((digest(f.model), rows))
+        assert len(rows) == KEYS["num-server-rounds"]
+    assert ends[0] == ends[1]
+    del f
+    gc.collect()
+    assert files() == before
+
+
+class Mortal(LocalProxy):
+    """Its process ends before its first answer is read."""
+
+    def fit(self, ins: FitIns, timeout: Any, group_id: Any) -> FitRes:
+        result = super().fit(ins, timeout, group_id)
+        if len(self.calls) == 1:
+            file, _ = self.worker.slots.files.pop()
+            file.close()
+        return result
+
+
+def test_an_answer_that_died_with_its_process_is_asked_for_again(tmp_path: Path) -> None:
+    plain = Federation(tmp_path / "a", 2, **KEYS, strategy="fedavg").run()
+    mortal = Federation(tmp_path / "b", 2, Mortal, **KEYS, strategy="fedavg", transport="shared")
+    mortal.run()
+    assert digest(mortal.model) == digest(plain.model)
+    assert [row["clients/failed"] for row in mortal.rows()] == [0, 0, 0]
+    assert [len(p.calls) for p in mortal.proxies] == [4, 4]
+
+
+def test_who_gets_arrays_must_answer_with_arrays(tmp_path: Path) -> None:
+    """A real node cannot make the server open files of its own choice."""
+
+    class Pointing(LocalProxy):
+        def fit(self, ins: FitIns, timeout: Any, group_id: Any) -> FitRes:
+            sent = to_parameters(model(), "a", by_reference=True)
+            kept.append(sent)
+            return FitRes(Status(Code.OK, ""), sent, 1, {})
+
+    kept: list[Any] = []
+    f = Federation(tmp_path, 2, Pointing, **KEYS, strategy="fedavg")
+    reply = call(0, f.proxies[0], FitIns(f.strategy.parameters, {"round": 1}), None)
+    assert reply.result is not None
+    assert not isinstance(reply.result.parameters, payload.Held)
+
+
+class Elsewhere(LocalProxy):
+    """A client on another machine."""
+
+    def get_properties(self, ins: Any, timeout: Any, group_id: Any) -> Any:
+        answer = super().get_properties(ins, timeout, group_id)
+        answer.properties[transport.SEEN] = False
+        return answer
+
+
+def test_clients_elsewhere_get_their_arrays_in_the_message(tmp_path: Path) -> None:
+    f = Federation(tmp_path / "auto", 2, Elsewhere, **KEYS, strategy="fedavg").run()
+    assert f.strategy.by_reference is False
+    f = Federation(tmp_path / "b", 2, Elsewhere, **KEYS, strategy="fedavg", transport="shared")
+    f.run()
+    status = json.loads((f.folder / "status.json").read_text())
+    assert status["status"] == "failed"
+    assert status["reason"].startswith('transport = "shared", but not every client sees')
+
+
+def test_auto_shares_in_a_simulation_on_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for simulated, machines, expected in [(True, 1, True), (True, 2, False), (False, 1, False)]:
+        monkeypatch.setattr(transport, "in_simulation", lambda simulated=simulated: simulated)
+        monkeypatch.setattr(transport, "machines", lambda machines=machines: machines)
+        assert transport.Probe("auto").decide(all_see=True) is expected
+        assert transport.Probe("auto").decide(all_see=False) is False
+        assert transport.Probe("inline").decide(all_see=True) is False
