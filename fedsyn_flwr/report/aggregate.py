@@ -68,7 +68,7 @@ class GroupRow:
     relative : float or None
         Seconds per round over those of the row it is compared with.
     measured : dict
-        Last values of what the method measured beside.
+        Of what the method measured beside, as `measures.measured` has it.
     """
 
     conf: str
@@ -77,6 +77,7 @@ class GroupRow:
     seeds: int
     n: int
     final: Stat | None
+    recent: Stat | None
     best: Stat | None
     target: Stat | None
     reached: int
@@ -129,6 +130,7 @@ def _row(runs: Sequence[Record], target: float) -> GroupRow:
         seeds=len(runs),
         n=len(done),
         final=over(measures.final),
+        recent=over(measures.recent),
         best=over(measures.best),
         target=reached,
         reached=reached.n if reached else 0,

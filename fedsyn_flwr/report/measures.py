@@ -7,6 +7,8 @@ from typing import Any
 Rows = Sequence[Mapping[str, Any]]
 
 ACCURACY = "server/test_accuracy"
+RECENT = 5
+"""How many of the last evaluations are averaged where single ones swing from round to round."""
 MEASURED = ("synthesis/", "privacy/", "gan/", "averaged/", "ensemble/", "refined/", "dp/")
 """Prefixes of what only some methods measure."""
 
@@ -24,6 +26,11 @@ def best(rows: Rows) -> float | None:
 def final(rows: Rows) -> float | None:
     """The last test accuracy, None without any."""
     return accuracies(rows)[-1][1] if accuracies(rows) else None
+
+
+def recent(rows: Rows, key: str = ACCURACY) -> float | None:
+    """Mean of a key's last five values (all where there are fewer), None without any."""
+    return mean([row[key] for row in rows if row.get(key) is not None][-RECENT:])
 
 
 def rounds_to(rows: Rows, target: float) -> int | None:
@@ -52,11 +59,12 @@ def running_totals(rows: Rows, *keys: str) -> list[float]:
 
 
 def measured(rows: Rows) -> dict[str, float]:
-    """The last value of all that only some methods measure."""
+    """The last value of all that only some methods measure; of accuracies the `recent` mean."""
     values = {}
     for row in rows:
         values.update({k: v for k, v in row.items() if k.startswith(MEASURED) and _is_number(v)})
-    return values
+    means = {key: recent(rows, key) for key in values if key.endswith("_accuracy")}
+    return values | {key: value for key, value in means.items() if value is not None}
 
 
 def _is_number(value: Any) -> bool:

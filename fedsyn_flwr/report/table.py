@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedsyn_flwr.report import measures
 from fedsyn_flwr.report.aggregate import GroupRow, Record, Stat, group_rows
 from fedsyn_flwr.report.columns import Cells, csv_table, markdown_lines, terminal_parts
+from fedsyn_flwr.report.measures import RECENT
 from fedsyn_flwr.report.progress import human_bytes
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def cells(summary: Summary) -> Cells:
     rows = summary.rows
     keys = list(dict.fromkeys(key for row in rows for key in row.measured))
     headers = ["conf", "method", *_setting_keys(summary.records), "n", "final accuracy"]
-    headers += ["best accuracy", f"rounds to {summary.target:g}", "down", "up"]
+    headers += [f"last {RECENT}", "best accuracy", f"rounds to {summary.target:g}", "down", "up"]
     headers += ["s/round", "ratio", "seconds"]
     headers += [f"{key} ({UNITS[key]})" if key in UNITS else key for key in keys]
     return headers, [_line(row, keys) for row in rows]
@@ -73,7 +74,8 @@ def _line(row: GroupRow, measured: Sequence[str]) -> list[str]:
     done = str(row.n) if row.n == row.seeds else f"{row.n} of {row.seeds}"
     values = [scalar(value) for _, value in row.setting]
     line = [row.conf, row.method, *values, done, plus_minus(row.final, ".4f")]
-    line += [plus_minus(row.best, ".4f"), _target(row), _bytes(row.down), _bytes(row.up)]
+    line += [plus_minus(row.recent, ".4f"), plus_minus(row.best, ".4f"), _target(row)]
+    line += [_bytes(row.down), _bytes(row.up)]
     line += [plus_minus(row.seconds_per_round, ".2f"), _relative(row)]
     line += [plus_minus(row.seconds, ".1f")]
     return line + [_measured(row.measured.get(key)) for key in measured]
@@ -135,7 +137,8 @@ def notes(summary: Summary) -> list[str]:
     """How to read the columns, and which runs are not in them."""
     lines = [
         f"Mean ± sample standard deviation over n seeds ({NONE} for one). Accuracy is the global "
-        "model's on the test set.",
+        f"model's on the test set; `last {RECENT}`, and accuracies of other models, are means over a "
+        f"run's last {RECENT} evaluations.",
         f"Rounds to {summary.target:g}: over the seeds that reached that accuracy "
         "(reached / n). Bytes are totals of a run over all clients.",
         "Seconds are spent in rounds, starting the simulation not counted; `ratio` is s/round over "
@@ -186,6 +189,7 @@ def run_columns(record: Record, target: float) -> dict[str, Any]:
         "reason": record.reason,
         "rounds": len(record.rows),
         "final_accuracy": measures.final(record.rows),
+        f"last_{RECENT}_accuracy": measures.recent(record.rows),
         "best_accuracy": measures.best(record.rows),
         "rounds_to_target": measures.rounds_to(record.rows, target),
         "bytes_down": down,

@@ -1,5 +1,7 @@
 """What a run achieved, by hand-counted rounds."""
 
+import pytest
+
 from fedsyn_flwr.report import measures
 
 ROWS = [
@@ -14,6 +16,17 @@ def test_accuracy():
     assert measures.accuracies(ROWS) == [(2, 0.9), (4, 0.8)]
     assert (measures.final(ROWS), measures.best(ROWS)) == (0.8, 0.9)
     assert (measures.final(ROWS[:1]), measures.best([])) == (None, None)
+
+
+def test_recent_is_the_mean_of_the_last_five():
+    rows = [
+        {"round": i, "server/test_accuracy": i / 10, "refined/test_accuracy": i} for i in range(9)
+    ]
+    rows += [{"round": 9, "server/test_accuracy": None}]
+    assert measures.recent(rows) == pytest.approx(0.6)
+    assert measures.recent(rows[:2]) == pytest.approx(0.05)
+    assert measures.recent([]) is None
+    assert measures.measured(rows) == {"refined/test_accuracy": 6.0}
 
 
 def test_rounds_to_a_target():

@@ -78,13 +78,13 @@ def test_markdown():
     records = [*RECORDS[:3], Record(**{**vars(RECORDS[3]), "reason": "out of memory"})]
     lines = markdown(Summary(records, 0.9, ORIGIN)).splitlines()
     assert lines[:4] == [
-        "| conf | method | n | final accuracy | best accuracy | rounds to 0.9 | down | up "
+        "| conf | method | n | final accuracy | last 5 | best accuracy | rounds to 0.9 | down | up "
         "| s/round | ratio | seconds | privacy/psnr_mean (dB) |",
-        "| :-- | :-- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
-        "| c | fedavg | 2 | 0.8000 ± 0.1414 | 0.8000 ± 0.1414 | 2.0 ± — (1/2) | 2.00 kB | 0 B "
-        "| 1.00 ± 0.00 | ×1.00 | 2.0 ± 0.0 | — |",
-        "| c | hfmds | 1 of 2 | 0.8500 ± — | 0.9500 ± — | 1.0 ± — (1/1) | 2.00 kB | 0 B "
-        "| 3.00 ± — | ×3.00 | 6.0 ± — | 8.00 ± — |",
+        "| :-- | :-- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |",
+        "| c | fedavg | 2 | 0.8000 ± 0.1414 | 0.6750 ± 0.1061 | 0.8000 ± 0.1414 | 2.0 ± — (1/2) "
+        "| 2.00 kB | 0 B | 1.00 ± 0.00 | ×1.00 | 2.0 ± 0.0 | — |",
+        "| c | hfmds | 1 of 2 | 0.8500 ± — | 0.9000 ± — | 0.9500 ± — | 1.0 ± — (1/1) "
+        "| 2.00 kB | 0 B | 3.00 ± — | ×3.00 | 6.0 ± — | 8.00 ± — |",
     ]
     assert "Not completed, and not in the table: 1" in lines
     assert "- c-hfmds-s1: failed after 1 rounds: out of memory" in lines
@@ -99,8 +99,8 @@ def test_markdown():
 def test_a_target_nobody_reached_and_a_group_without_a_run():
     records = [run("fedavg", 0, [0.5]), run("hfmds", 0, [0.5], status="failed")]
     rows = markdown(Summary(records, 0.75, ORIGIN)).splitlines()[2:4]
-    assert rows[0].split(" | ")[5] == "— (0/1)"
-    assert rows[1] == "| c | hfmds | 0 of 1 " + "| — " * 8 + "|"
+    assert rows[0].split(" | ")[6] == "— (0/1)"
+    assert rows[1] == "| c | hfmds | 0 of 1 " + "| — " * 9 + "|"
 
 
 @pytest.mark.parametrize(
