@@ -137,8 +137,8 @@ def notes(summary: Summary) -> list[str]:
     """How to read the columns, and which runs are not in them."""
     lines = [
         f"Mean ± sample standard deviation over n seeds ({NONE} for one). Accuracy is the global "
-        f"model's on the test set; `last {RECENT}`, and accuracies of other models, are means over a "
-        f"run's last {RECENT} evaluations.",
+        f"model's on the test set; `last {RECENT}`, and accuracies of other models, are means over "
+        f"a run's last {RECENT} evaluations.",
         f"Rounds to {summary.target:g}: over the seeds that reached that accuracy "
         "(reached / n). Bytes are totals of a run over all clients.",
         "Seconds are spent in rounds, starting the simulation not counted; `ratio` is s/round over "
