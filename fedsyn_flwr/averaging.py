@@ -1,8 +1,11 @@
 """The average of models that arrive one by one."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsyn_flwr.flat import Vectors
+
+PIECE = 1 << 14  # of a vector at a time: what it takes stays in the processor's cache
 
 
 class RunningAverage:
@@ -25,7 +28,7 @@ class RunningAverage:
                 "counters": vectors["counters"].copy(),
             }
         for kind in ("trainable", "buffers"):
-            self.sums[kind] += weight * vectors[kind].astype(np.float64)
+            add_scaled(self.sums[kind], vectors[kind], weight)
         np.maximum(self.sums["counters"], vectors["counters"], out=self.sums["counters"])
         self.weight += weight
 
@@ -36,3 +39,12 @@ class RunningAverage:
             for kind in ("trainable", "buffers")
         }
         return {**mean, "counters": self.sums["counters"]}
+
+
+def add_scaled(sums: NDArray[np.float64], vector: NDArray[np.float32], weight: float) -> None:
+    """``sums += weight · vector`` in float64, with no more memory than a piece of it."""
+    product = np.empty(min(PIECE, len(vector)))
+    for start in range(0, len(vector), PIECE):
+        piece = vector[start : start + PIECE]
+        scaled = np.multiply(piece, weight, out=product[: len(piece)], dtype=np.float64)
+        sums[start : start + PIECE] += scaled

@@ -3,8 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsyn_flwr.averaging import PIECE
+
 Vector = NDArray[np.float32]
-PIECE = 1 << 14  # of a vector at a time: what it takes stays in the processor's cache
 
 
 class Drift:

@@ -21,6 +21,7 @@ from safetensors.numpy import load_file
 
 from fedsyn_flwr.config import APP_DIR, read_conf
 from fedsyn_flwr.data import load
+from fedsyn_flwr.guard import Guard
 from fedsyn_flwr.processes import Family
 from fedsyn_flwr.superlink import QUIET, free_port, to_toml
 
@@ -49,6 +50,7 @@ class Deployment:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.family, self.port = folder, Family(), free_port()
+        self.guard = Guard(self.family, folder)  # should the tests be killed
         script = APP_DIR / "deploy" / "make-credentials.sh"
         for authority, nodes in (("keys", [*FOLDERS, "stranger"]), ("other", [])):
             command = ["sh", str(script), str(folder / authority), "127.0.0.1", *nodes]
@@ -162,7 +164,7 @@ class Deployment:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-            time.sleep(0.5)
+            time.sleep(0.1)
 
 
 def split_on_disk(folder: Path) -> None:
@@ -189,6 +191,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         yield deployed
     finally:
         deployed.family.end()
+        deployed.guard.dismiss()
 
 
 def rows_of(results: Path) -> list[Any]:
@@ -263,16 +266,18 @@ def test_strangers_are_refused(
 def test_a_run_outlives_its_nodes(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """site-c is killed after round 1, site-d comes, site-b restarts in the middle of round 2.
+    """site-c is killed once it has answered in round 1, site-d comes, site-b restarts in round 2.
 
     What the same changes do in one process has the same bits. So site-b has found its prototypes
     of round 1 and, in round 3, its pool of round 2; and site-d has been sent that pool.
     """
     monkeypatch.setenv("FEDSYN_CACHE_DIR", str(tmp_path / "cache"))
-    before = deployment.answers("site-b")
+    before, leaving = deployment.answers("site-b"), deployment.answers("site-c")
     job, results = deployment.begin("changing", **ONE_IS_ENOUGH)
-    deployment.wait_until(lambda: len(rows_of(results)) == 1, "round 1", 400)
+    # Its name and its model are sent; long before it asks for the message of round 2.
+    deployment.wait_until(lambda: deployment.answers("site-c") == leaving + 2, "its model", 400)
     deployment.send("site-c", signal.SIGKILL)
+    deployment.wait_until(lambda: len(rows_of(results)) == 1, "round 1", 400)
     deployment.supernode(NEWCOMER)
     # Its name, its model and its images are sent; the server still waits for those of site-c.
     deployment.wait_until(lambda: deployment.answers("site-b") == before + 3, "images", 400)

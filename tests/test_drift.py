@@ -10,7 +10,8 @@ from flwr.common import FitRes
 from flwr.server.client_proxy import ClientProxy
 from harness import Federation
 
-from fedsyn_flwr.drift import PIECE, Drift, squared_distance
+from fedsyn_flwr.averaging import PIECE
+from fedsyn_flwr.drift import Drift, squared_distance
 from fedsyn_flwr.flat import digest
 from fedsyn_flwr.payload import from_parameters
 

@@ -10,6 +10,7 @@ import torch
 from harness import Federation
 from torch.nn import functional as F
 
+from fedsyn_flwr.averaging import PIECE, RunningAverage, add_scaled
 from fedsyn_flwr.flat import digest
 from fedsyn_flwr.rng import torch_generator
 
@@ -119,8 +120,6 @@ def test_stock_server_ends_in_the_same_model(tmp_path: Path) -> None:
 
 
 def test_average_by_hand() -> None:
-    from fedsyn_flwr.averaging import RunningAverage
-
     def vectors(value: float, count: int) -> dict[str, np.ndarray]:
         return {
             "trainable": np.full(3, value, np.float32),
@@ -137,6 +136,16 @@ def test_average_by_hand() -> None:
     assert mean["counters"].tolist() == [7]
     assert mean["trainable"].dtype == np.float32
     assert mean["counters"].dtype == np.int64
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE, 2 * PIECE + 3])
+def test_sums_in_pieces_are_the_sums(size: int) -> None:
+    models = np.random.default_rng(0).normal(size=(3, size)).astype(np.float32)
+    sums, expected = np.zeros(size), np.zeros(size)
+    for model, weight in zip(models, (0.37, 3, 1e-3), strict=True):
+        add_scaled(sums, model, weight)
+        expected += weight * model.astype(np.float64)
+    assert np.array_equal(sums, expected)
 
 
 @pytest.mark.parametrize(("weighting", "expected"), [("examples", 2.0), ("uniform", 3.0)])
