@@ -135,11 +135,10 @@ def check_folder(plan: Plan) -> None:
 def differing_keys(plan: Plan) -> str:
     """``seed = 0 there, 1 here; …`` for the run in the plan's folder; '' if they agree.
 
-    A key that the run's version did not have had its default. Paths, `resume` and
-    `checkpoint-every` may differ, as they may between a checkpoint and its continuation. What the
-    method brings may be written down as configured or as it is.
+    A key that the run's version did not have had its default. `FREE_KEYS` may differ, as they may
+    between a checkpoint and its continuation. What the method brings may be written down as
+    configured or as it is.
     """
-    from fedsyn_flwr.checkpoint import FREE_KEYS
     from fedsyn_flwr.decided import decided
 
     theirs, ours = read_config(plan.folder), plan.config.flat()
@@ -149,7 +148,7 @@ def differing_keys(plan: Plan) -> str:
     resolved = {**ours, **decided(plan.config)}
     keys = [
         key
-        for key in sorted({*theirs, *ours} - FREE_KEYS)
+        for key in sorted({*theirs, *ours} - configs.FREE_KEYS)
         if theirs.get(key) not in (ours.get(key), resolved.get(key))
     ]
     return "; ".join(f"{key} = {theirs.get(key)!r} there, {ours.get(key)!r} here" for key in keys)
