@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.common import Code, FitIns, FitRes, Status, ndarrays_to_parameters
+from flwr.server import Server
 from harness import Federation, LocalProxy
 from hypothesis import given, settings
 from test_flat_payload import groups
@@ -201,6 +202,14 @@ def test_both_transports_end_in_the_same_bits(strategy: str, tmp_path: Path) -> 
     del f
     gc.collect()
     assert files() == before
+
+
+def test_flowers_own_server_reads_shared_memory_too(tmp_path: Path) -> None:
+    plain = Federation(tmp_path / "a", 3, **KEYS, strategy="fedavg").run()
+    f = Federation(tmp_path / "b", 3, **KEYS, strategy="fedavg", transport="shared")
+    Server(client_manager=f.manager, strategy=f.strategy).fit(KEYS["num-server-rounds"], None)
+    assert f.strategy.by_reference
+    assert digest(f.model) == digest(plain.model)
 
 
 class Mortal(LocalProxy):
