@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fedsyn_flwr import refinement, registry, server_optim
+from fedsyn_flwr import readings, registry, server_optim
 from fedsyn_flwr.config import Config
 
 
@@ -16,5 +16,5 @@ def decided(config: Config) -> dict[str, Any]:
     """
     method = registry.method(config.federation.strategy)
     optimizer = server_optim.chosen(config.server, method.strategy.server_optimizer)
-    refined = refinement.resolved(config.refinement, method.strategy.refinement)
-    return {**server_optim.keys(optimizer), **refinement.keys(refined), **method.client.fixed}
+    refined = readings.resolved(config.refinement, method.strategy.refinement)
+    return {**server_optim.keys(optimizer), **readings.keys(refined), **method.client.fixed}

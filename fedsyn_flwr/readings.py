@@ -1,10 +1,12 @@
-"""MrTF (arXiv 2305.04201) as its paper has it, and as its authors' code does."""
+"""What a refinement's keys mean: MrTF (arXiv 2305.04201) by its paper and by its authors' code."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from fedsyn_flwr.config import RefinementConfig
+from fedsyn_flwr.server_optim import preset_or
 
 RELEASED_POWER = 0.75
 
@@ -53,3 +55,15 @@ class Reading:
             remember=True,
             distribute=False,
         )
+
+
+def resolved(settings: RefinementConfig, preset: str) -> RefinementConfig:
+    """The keys with what the method brings; FedDF is one row of MrTF's ablation."""
+    name: Any = preset_or("refinement", settings.refinement, preset)
+    modules = "avglogi" if name == "feddf" else settings.mrtf_modules
+    return replace(settings, refinement=name, mrtf_modules=modules)
+
+
+def keys(settings: RefinementConfig) -> dict[str, Any]:
+    """The resolved keys that a method may decide."""
+    return {"refinement": settings.refinement, "mrtf-modules": settings.mrtf_modules}

@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,9 +23,8 @@ from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import FlatModel, Vectors
 from fedsyn_flwr.models import SplitModel
 from fedsyn_flwr.payload import Group
-from fedsyn_flwr.readings import Reading
+from fedsyn_flwr.readings import Reading, resolved
 from fedsyn_flwr.runtime import cpu_threads
-from fedsyn_flwr.server_optim import preset_or
 
 RECENT = 5
 ENTROPY_LIMIT = 0.95
@@ -266,18 +264,6 @@ def as_array(tensor: Tensor) -> np.ndarray:
     """A CPU copy."""
     array: np.ndarray = tensor.cpu().numpy().copy()
     return array
-
-
-def resolved(settings: RefinementConfig, preset: str) -> RefinementConfig:
-    """The keys with what the method brings; FedDF is one row of MrTF's ablation."""
-    name: Any = preset_or("refinement", settings.refinement, preset)
-    modules = "avglogi" if name == "feddf" else settings.mrtf_modules
-    return replace(settings, refinement=name, mrtf_modules=modules)
-
-
-def keys(settings: RefinementConfig) -> dict[str, Any]:
-    """The resolved keys that a method may decide."""
-    return {"refinement": settings.refinement, "mrtf-modules": settings.mrtf_modules}
 
 
 def chosen(config: Config, preset: str, makes_pool: bool, flat: FlatModel) -> Refiner | None:
