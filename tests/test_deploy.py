@@ -281,6 +281,7 @@ def test_a_run_outlives_its_nodes(
     deployment.supernode(NEWCOMER)
     # Its name, its model and its images are sent; the server still waits for those of site-c.
     deployment.wait_until(lambda: deployment.answers("site-b") == before + 3, "images", 400)
+    time.sleep(15)  # until the server, which looks every 3 s, has them: else they go with the node
     deployment.send("site-b", signal.SIGTERM)
     deployment.nodes["site-b"].wait(timeout=60)
     deployment.supernode("site-b")
