@@ -195,8 +195,11 @@ def from_parameters(parameters: Parameters, layout: str) -> Groups:
 
 
 def points(parameters: Parameters) -> bool:
-    """Whether a message of ours points at shared memory."""
-    return len(parameters.tensors) == 1 and is_shared(_arrays(parameters))
+    """Whether a message is one of ours that points at shared memory."""
+    try:
+        return len(parameters.tensors) == 1 and is_shared(_arrays(parameters))
+    except UserError:
+        return False
 
 
 def nbytes(parameters: Parameters) -> int:
