@@ -76,12 +76,20 @@ def client(model: nn.Module, x: Tensor, y: Tensor, part: Tensor, batch: int) -> 
         optimiser.step()
 
 
+Tensors = dict[str, Tensor]
+
+
 def loop(
-    work: str, data: str, share: slice, threads: int, tuned: bool, state: dict[str, Tensor],
-    total: dict[str, Tensor], line: Connection,
-) -> None:  # fmt: skip
-    """Train a share of the clients whenever told to, from ``state`` into ``total``."""
-    torch.set_num_threads(threads)
+    work: str,
+    data: str,
+    share: slice,
+    tuned: bool,
+    state: Tensors,
+    total: Tensors,
+    line: Connection,
+) -> None:
+    """Train every ``share.step``-th client whenever told to, from ``state`` into ``total``."""
+    torch.set_num_threads(2 // share.step)
     keys = {**COMMON, **WORK[work], "data-dir": data}
     settings = plan.prepare("digits-fedavg", flags=keys, clients=CLIENTS).config
     train = assembly.images(settings, "train")
@@ -112,7 +120,7 @@ def loop_rounds(work: str, data: str, rounds: int, processes: int, tuned: bool) 
         ours, theirs = start.Pipe()
         totals.append({k: torch.zeros_like(v).share_memory_() for k, v in state.items()})
         share = slice(i, None, processes)
-        args = (work, data, share, 2 // processes, tuned, state, totals[-1], theirs)
+        args = (work, data, share, tuned, state, totals[-1], theirs)
         workers.append(start.Process(target=loop, args=args))
         workers[-1].start()
         lines.append(ours)

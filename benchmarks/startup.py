@@ -8,7 +8,6 @@ some milliseconds before its answer.
 """
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import time
 from pathlib import Path
 
 from fedsyn_flwr.processes import processes
+from fedsyn_flwr.report.files import read_status
 
 PROCESSES = {
     "the SuperLink's process starts": "flower-superlink",
@@ -42,22 +42,13 @@ def events(folder: Path) -> dict[str, float]:
     while run.poll() is None:
         now = time.perf_counter() - start
         words = " ".join(p.words for p in processes() if (p.pid, p.start) not in before)
-        status = read(folder / "run" / "status.json")
+        status = read_status(folder / "run")
         found = [name for name, word in PROCESSES.items() if word in words]
         found += [name for name, reached in PHASES.items() if reached(status)]
         for name in found:
             seen.setdefault(name, now)
         time.sleep(0.1)
     return {**seen, "all is ended": time.perf_counter() - start}
-
-
-def read(path: Path) -> dict[str, object]:
-    """The status file; empty until there is one."""
-    try:
-        content: dict[str, object] = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return content
 
 
 def main() -> None:

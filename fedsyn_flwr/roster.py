@@ -41,8 +41,6 @@ class Roster(dict[int, ClientProxy]):
         Partition → name of its node.
     spares : dict
         Connected nodes without a place → their names.
-    see_memory : bool
-        Whether every client saw the memory that `gather` asked it to look at.
     """
 
     def __init__(self, timeout: float, shape: Shape | None = None) -> None:
@@ -50,9 +48,8 @@ class Roster(dict[int, ClientProxy]):
         self.timeout, self.shape = timeout, shape
         self.names: dict[int, str] = {}
         self.spares: dict[str, str] = {}
-        self.see_memory = False
 
-    def gather(self, manager: ClientManager, expected: int, question: Answer | None = None) -> None:
+    def gather(self, manager: ClientManager, expected: int, question: Answer | None = None) -> bool:
         """Wait for the whole federation, and give each node its place.
 
         Parameters
@@ -63,6 +60,11 @@ class Roster(dict[int, ClientProxy]):
             How many clients the run wants; 0 = as many as the first node says there are.
         question : dict, optional
             `transport.Probe`'s.
+
+        Returns
+        -------
+        bool
+            Whether every client sees the memory that the question is about.
 
         Raises
         ------
@@ -92,7 +94,7 @@ class Roster(dict[int, ClientProxy]):
             )
         self.update(sorted(found.items()))
         self.names = {places[node]: name_of(answers[node]) for node in proxies}
-        self.see_memory = all(answers[node].get(SEEN, False) for node in proxies)
+        return all(answers[node].get(SEEN, False) for node in proxies)
 
     def renew(self, manager: ClientManager) -> list[int]:
         """Give the places of nodes that left to nodes that came; returns these places.

@@ -20,12 +20,17 @@ SEEN = "sees-memory"
 
 
 class Probe:
-    """A piece of shared memory that the clients are asked to look at.
+    """A piece of shared memory that the clients are asked to look at; there as long as this object.
 
     Parameters
     ----------
     transport : str
         ``auto``, ``shared`` or ``inline``.
+
+    Attributes
+    ----------
+    question : dict
+        For the clients; empty where there is nothing to look at.
     """
 
     def __init__(self, transport: str) -> None:
@@ -43,20 +48,17 @@ class Probe:
         UserError
             If the run asks for it and it cannot be.
         """
-        if not self.question:
-            all_see = False
-        else:
-            self.file.close()
+        all_see = all_see and bool(self.question)  # whoever was not asked cannot have seen it
         if self.transport == "shared" and not all_see:
             raise UserError(
                 'transport = "shared", but not every client sees the server\'s memory: it takes '
                 'Linux and one machine; use "auto" or "inline"'
             )
-        by_reference = self.transport == "shared" or (in_simulation() and machines() == 1)
-        if not (all_see and by_reference):
+        if self.transport == "auto" and not (in_simulation() and machines() == 1):
             return False
-        many_open_files()  # every answer that waits for its turn is one
-        return True
+        if all_see:
+            many_open_files()  # every answer that waits for its turn is one
+        return all_see
 
 
 def seen(probe: object) -> bool:

@@ -211,8 +211,9 @@ class FedStrategy(Post, Strategy):
     def enrol(self, client_manager: ClientManager) -> None:
         """Wait for the federation."""
         probe = Probe(self.federation.transport)
-        self.roster.gather(client_manager, self.federation.num_clients, probe.question)
-        self.by_reference = probe.decide(self.roster.see_memory)
+        expected = self.federation.num_clients
+        all_see = self.roster.gather(client_manager, expected, probe.question)
+        self.by_reference = probe.decide(all_see)
         if self.by_reference:
             log(INFO, "models travel through shared memory")
             self.parameters = self.serialise({})

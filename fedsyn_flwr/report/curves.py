@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsyn_flwr import config as configs
-from fedsyn_flwr.config import FREE_KEYS
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.registry import METHODS, param_classes
 from fedsyn_flwr.report import measures
@@ -22,7 +21,7 @@ X = Literal["rounds", "seconds", "bytes"]
 Floats = NDArray[np.float64]
 
 GRID_POINTS = 400
-IRRELEVANT = {"seed", *FREE_KEYS}
+IRRELEVANT = {"seed", *configs.FREE_KEYS}
 """Keys in which runs of one group may differ."""
 BROUGHT = ("server-optimizer", "server-lr", "refinement", "mrtf-modules", "hfmds-mu")
 """Keys that a method may decide: its name says them then."""
