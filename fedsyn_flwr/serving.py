@@ -18,6 +18,7 @@ from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.evaluation import Evaluator
 from fedsyn_flwr.healing import replace_dead_actors
 from fedsyn_flwr.report.files import write_whole
+from fedsyn_flwr.runtime import keep_freed_memory
 from fedsyn_flwr.server import FedServer
 from fedsyn_flwr.tracking import Tracker, default_results
 from fedsyn_flwr.worker import flat_model, resident
@@ -40,6 +41,7 @@ def build(run_config: config.RunConfig) -> ServerAppComponents:
     UserError
         For anything wrong in the configuration or the data; nothing has been written then.
     """
+    keep_freed_memory()
     settings = config.load(run_config)
     if settings.data.partition == SCHEME:
         preflight.check_own(settings)

@@ -11,6 +11,7 @@ token, by which a receiver knows the file that was meant.
 import math
 import mmap
 import os
+import threading
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -49,42 +50,43 @@ def supported() -> bool:
 
 @dataclass
 class File:
-    """An anonymous file of this process."""
+    """An anonymous file of this process, mapped for as long as this object is there."""
 
     fd: int = field(default_factory=lambda: os.memfd_create("fedsyn-flwr"))
     token: bytes = field(default_factory=lambda: os.urandom(16))
 
     def __post_init__(self) -> None:
-        os.pwrite(self.fd, bytes([FREE]) + self.token, 0)
-        os.truncate(self.fd, HEAD)
         self._close = weakref.finalize(self, os.close, self.fd)
+        self._make_room(HEAD)
+        self._pages[TOKEN] = np.frombuffer(self.token, np.uint8)
 
     @property
     def use(self) -> int:
         """FREE, OFFERED or TAKEN."""
-        return os.pread(self.fd, 1, 0)[0]
+        return int(self._pages[0])
 
     def write(self, arrays: Sequence[np.ndarray], slot: bool = False) -> Place | None:
         """Put arrays into it, over what it holds; None if there is no memory for them."""
+        places, end = [], HEAD
+        for array in arrays:
+            places.append((array.dtype.str, list(array.shape), end))
+            end += array.nbytes + -array.nbytes % ALIGNMENT
         try:
-            places = self._fill(arrays)
+            self._make_room(end)
         except OSError:
             return None
-        os.pwrite(self.fd, bytes([OFFERED if slot else FREE]), 0)
+        for array, (_, _, start) in zip(arrays, places, strict=True):
+            content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            self._pages[start : start + len(content)] = content
+        self._pages[0] = OFFERED if slot else FREE
         token = self.token.hex()
         return {"pid": os.getpid(), "fd": self.fd, "token": token, "slot": slot, "arrays": places}
 
-    def _fill(self, arrays: Sequence[np.ndarray]) -> list[tuple[str, list[int], int]]:
-        places, offset = [], HEAD
-        for array in arrays:
-            places.append((array.dtype.str, list(array.shape), offset))
-            content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-            while len(content):
-                done = os.pwrite(self.fd, content, offset)
-                content, offset = content[done:], offset + done
-            offset += -offset % ALIGNMENT
-        os.truncate(self.fd, max(offset, os.fstat(self.fd).st_size))
-        return places
+    def _make_room(self, size: int) -> None:
+        """Grow to at least so many bytes, with memory behind each; OSError if there is none."""
+        if size > os.fstat(self.fd).st_size:
+            os.posix_fallocate(self.fd, 0, size)
+            self._pages = np.frombuffer(mmap.mmap(self.fd, size), np.uint8)
 
     def close(self) -> None:
         """Let it go, now and not when this object goes; who has mapped it keeps it."""
@@ -122,14 +124,22 @@ class Slots:
         return file.write(arrays, slot=True)
 
 
-class Lease(mmap.mmap):
-    """A map of a sender's file; where it is a slot, it is given back with the last view."""
+class Lease:
+    """A hold on a slot's content: with the last view of the array made of it the slot is free.
 
-    slot = False
+    Parameters
+    ----------
+    pages : uint8 (n,)
+        The slot's file, mapped.
+    """
+
+    def __init__(self, pages: np.ndarray) -> None:
+        self.pages = pages
+        self.__array_interface__ = pages.__array_interface__
+        pages[0] = TAKEN
 
     def __del__(self) -> None:
-        if self.slot:
-            self[0] = FREE
+        self.pages[0] = FREE
 
 
 def opened(place: Place) -> list[np.ndarray]:
@@ -140,23 +150,62 @@ def opened(place: Place) -> list[np.ndarray]:
     SenderGone
         If they are not there any more.
     """
+    pages = np.asarray(Lease(_SLOTS.pages(place))) if place["slot"] else _mapped(place)
+    arrays = []
+    for dtype, shape, start in place["arrays"]:
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        arrays.append(pages[start : start + size].view(dtype).reshape(shape))
+    return arrays
+
+
+def _mapped(place: Place) -> np.ndarray:
+    """A sender's file, uint8: a slot as it is, else private to whoever asks."""
     try:
         flags = os.O_RDWR if place["slot"] else os.O_RDONLY
-        fd = os.open(f"/proc/{place['pid']}/fd/{place['fd']}", flags | os.O_CLOEXEC)
+        fd = os.open(_link(place), flags | os.O_CLOEXEC)
     except OSError as error:
         raise SenderGone(f"process {place['pid']}: {error.strerror}") from None
     try:
         if os.pread(fd, 16, TOKEN.start) != bytes.fromhex(place["token"]):
             raise SenderGone(f"process {place['pid']} holds something else there")
         access = mmap.ACCESS_WRITE if place["slot"] else mmap.ACCESS_COPY
-        lease = Lease(fd, 0, access=access)
+        return np.frombuffer(mmap.mmap(fd, 0, access=access), np.uint8)
     finally:
         os.close(fd)
-    if place["slot"]:
-        lease[0], lease.slot = TAKEN, True
-    return [
-        np.frombuffer(lease, dtype, count, offset).reshape(shape)
-        if (count := math.prod(shape))
-        else np.empty(shape, dtype)
-        for dtype, shape, offset in place["arrays"]
-    ]
+
+
+def _link(place: Place) -> str:
+    return f"/proc/{place['pid']}/fd/{place['fd']}"
+
+
+class _KnownSlots:
+    """Slots this process has read from, mapped still: to map one costs as much as to read it."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, tuple[str, np.ndarray]] = {}  # link → token, pages
+        self.lock = threading.Lock()
+
+    def pages(self, place: Place) -> np.ndarray:
+        """A slot's file."""
+        link, end = _link(place), _end(place)
+        with self.lock:
+            token, pages = self.known.get(link, ("", np.empty(0, np.uint8)))
+            if token != place["token"] or end > len(pages):
+                self.forget_gone()
+                pages = _mapped(place)
+                self.known[link] = place["token"], pages
+        return pages
+
+    def forget_gone(self) -> None:
+        """Let go of slots whose owner has ended or dropped them."""
+        self.known = {link: slot for link, slot in self.known.items() if os.path.lexists(link)}
+
+
+def _end(place: Place) -> int:
+    """Where the last array ends, in bytes."""
+    return max(
+        start + math.prod(shape) * np.dtype(t).itemsize for t, shape, start in place["arrays"]
+    )
+
+
+_SLOTS = _KnownSlots()

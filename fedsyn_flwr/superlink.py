@@ -39,7 +39,7 @@ QUIET = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",  # else a `uv sync` of 3 GB per run
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",  # s until a submitted run starts; 1 as shipped
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",  # s until a submitted run starts; 1 as shipped
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else Ray warns, and hides GPUs from 0-GPU actors
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_prestart_worker_first_driver": "0",  # idle workers that no actor with its own paths takes

@@ -10,7 +10,7 @@ import torch
 from harness import Federation
 from torch.nn import functional as F
 
-from fedsyn_flwr.averaging import PIECE, RunningAverage, add_scaled
+from fedsyn_flwr.averaging import PIECE, TOGETHER, RunningAverage
 from fedsyn_flwr.flat import digest
 from fedsyn_flwr.rng import torch_generator
 
@@ -139,13 +139,19 @@ def test_average_by_hand() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE, 2 * PIECE + 3])
-def test_sums_in_pieces_are_the_sums(size: int) -> None:
-    models = np.random.default_rng(0).normal(size=(3, size)).astype(np.float32)
-    sums, expected = np.zeros(size), np.zeros(size)
-    for model, weight in zip(models, (0.37, 3, 1e-3), strict=True):
-        add_scaled(sums, model, weight)
-        expected += weight * model.astype(np.float64)
-    assert np.array_equal(sums, expected)
+@pytest.mark.parametrize("count", [1, TOGETHER, 2 * TOGETHER + 1])
+def test_sums_of_some_at_a_time_are_the_sums(size: int, count: int) -> None:
+    """To the bit: whatever waits for others, and however the vectors are cut."""
+    rng = np.random.default_rng(0)
+    models, weights = rng.normal(size=(count, size)).astype(np.float32), rng.uniform(size=count)
+    average, sums = RunningAverage(), np.zeros(size)
+    for model, weight in zip(models, weights, strict=True):
+        vectors = {"trainable": model, "buffers": model[:0], "counters": np.zeros(0, np.int64)}
+        average.add(vectors, float(weight))
+        sums += weight * model.astype(np.float64)
+    expected = (sums / average.weight).astype(np.float32)
+    assert average.weight == pytest.approx(weights.sum())
+    assert average.mean()["trainable"].tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize(("weighting", "expected"), [("examples", 2.0), ("uniform", 3.0)])

@@ -39,7 +39,9 @@ KEYS: dict[str, Any] = {
 
 
 def files() -> int:
-    """Open files of this process that are shared memory of ours."""
+    """Open descriptors of shared memory of ours in this process; a map has one, too."""
+    gc.collect()
+    shared._SLOTS.forget_gone()
     links = (os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if fd_is(fd))
     return sum("memfd:fedsyn-flwr" in link for link in links)
 
@@ -71,7 +73,7 @@ def test_a_message_is_small_and_its_memory_goes_with_it() -> None:
     before, parameters = files(), to_parameters(model(), "a", by_reference=True)
     assert points(parameters)
     assert sum(len(t) for t in parameters.tensors) < 1_000
-    assert files() == before + 1
+    assert files() == before + 2  # a file and its map
     held = hold(parameters)
     del parameters
     assert files() == before + 1  # held
@@ -121,8 +123,9 @@ CHILD = """
 import json, sys
 import numpy as np
 from fedsyn_flwr import shared
-file = shared.File()
+file, other = shared.File(), shared.File()
 print(json.dumps(file.write([np.arange(1000)], slot=True)), flush=True)
+print(json.dumps(other.write([np.arange(1000)], slot=True)), flush=True)
 sys.stdin.readline()
 print(file.use, flush=True)
 sys.stdin.readline()
@@ -135,7 +138,7 @@ def test_between_processes_and_after_the_sender_is_gone() -> None:
     )
     assert child.stdin is not None
     assert child.stdout is not None
-    place = json.loads(child.stdout.readline())
+    place, unread = (json.loads(child.stdout.readline()) for _ in range(2))
     (array,) = shared.opened(place)
     child.stdin.write("\n")
     child.stdin.flush()
@@ -144,7 +147,33 @@ def test_between_processes_and_after_the_sender_is_gone() -> None:
     child.wait()
     assert array.tolist() == list(range(1000))
     with pytest.raises(shared.SenderGone):
-        shared.opened(place)
+        shared.opened(unread)
+
+
+def test_a_slot_that_grows_is_read_to_its_end() -> None:
+    slots = shared.Slots()
+    for size in (10, 50_000, 20):
+        place = slots.write([np.full(size, size, np.float64)], message=size)
+        assert place is not None
+        (array,) = shared.opened(place)
+        assert array.tolist() == [size] * size
+        del array
+    assert len(slots.files) == 1
+
+
+def test_slots_that_are_gone_are_forgotten() -> None:
+    gone, other = shared.Slots(), shared.Slots()
+    shared.opened(gone.write([np.ones(5)], message=1))  # type: ignore[arg-type]
+    token = gone.files[0][0].token.hex()
+    assert token in known_tokens()
+    del gone
+    gc.collect()
+    shared.opened(other.write([np.ones(5)], message=1))  # type: ignore[arg-type]
+    assert token not in known_tokens()
+
+
+def known_tokens() -> set[str]:
+    return {token for token, _ in shared._SLOTS.known.values()}
 
 
 def test_another_file_under_the_same_number_is_not_read() -> None:
@@ -159,14 +188,14 @@ def test_another_file_under_the_same_number_is_not_read() -> None:
 
 
 def test_without_room_the_message_carries_its_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    pwrite = os.pwrite
+    fallocate = os.posix_fallocate
 
-    def full(fd: int, content: Any, offset: int) -> int:
-        if offset >= shared.HEAD:
+    def full(fd: int, start: int, size: int) -> None:
+        if size > shared.HEAD:
             raise OSError(errno.ENOSPC, "No space left on device")
-        return pwrite(fd, content, offset)
+        fallocate(fd, start, size)
 
-    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(os, "posix_fallocate", full)
     parameters = to_parameters(model(), "a", by_reference=True)
     assert not points(parameters)
     assert from_parameters(parameters, "a")["model"]["w"].sum() == 5_000
@@ -200,7 +229,6 @@ def test_both_transports_end_in_the_same_bits(strategy: str, tmp_path: Path) -> 
         assert len(rows) == KEYS["num-server-rounds"]
     assert ends[0] == ends[1]
     del f
-    gc.collect()
     assert files() == before
 
 
