@@ -54,10 +54,7 @@ class RunningAverage:
         """The average, float32 and int64, of at least one model."""
         if self.waiting:
             self.sum_up()
-        mean: Vectors = {
-            kind: (self.sums[kind] / self.weight).astype(np.float32)
-            for kind in ("trainable", "buffers")
-        }
+        mean = {kind: divided(self.sums[kind], self.weight) for kind in ("trainable", "buffers")}
         return {**mean, "counters": self.sums["counters"]}
 
 
@@ -76,3 +73,11 @@ def add_scaled(
             scaled[:] = vector[start : start + PIECE]
             scaled *= weight
             total += scaled
+
+
+def divided(sums: NDArray[np.float64], weight: float) -> NDArray[np.float32]:
+    """``sums / weight``, divided in float64 and then rounded, piece by piece."""
+    mean = np.empty(sums.shape, np.float32)
+    for start in range(0, len(sums), PIECE):
+        mean[start : start + PIECE] = sums[start : start + PIECE] / weight
+    return mean
