@@ -18,6 +18,7 @@ from fedsyn_flwr.cost import Meter
 from fedsyn_flwr.dp import privatise
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import FlatModel, Vectors
+from fedsyn_flwr.graphs import Passes, is_replayable, plainly, replayable
 from fedsyn_flwr.models import SplitModel
 from fedsyn_flwr.payload import Group, Groups, fetched, is_finite, is_shared, pack, unpack
 from fedsyn_flwr.rng import numpy_generator, torch_generator
@@ -133,6 +134,7 @@ class FedClient(NumPyClient):
             around=lambda batch: meter.counted(self.step_kind(), *batch.x.shape),
             after_backward=self.after_backward,
             after_step=self.after_step,
+            passes=self.passes(),
         )
         answer, metrics = self.end_round(result)
         metrics |= {"train-loss": result.loss, **meter.metrics()}
@@ -143,11 +145,13 @@ class FedClient(NumPyClient):
     def begin_round(self, groups: Groups) -> None:
         """Before the first step: load own state, keep frozen copies."""
 
+    @replayable
     def loss(self, batch: Batch) -> Loss:
         """The step's loss; a method that needs another forward pass overrides this."""
         step = self.forward(batch)
         return Loss(self.objective(step), step.cross_entropy)
 
+    @replayable
     def objective(self, step: Step) -> Tensor:
         """What is minimised, given the ordinary forward pass: plain cross-entropy."""
         return step.cross_entropy
@@ -184,7 +188,15 @@ class FedClient(NumPyClient):
         feature_map = model.forward_map(batch.x)
         features = model.neck(feature_map)
         logits = model.classifier(features)
-        return Step(batch, feature_map, features, logits, F.cross_entropy(logits, batch.y))
+        logits = logits.float()  # with ``amp`` the model answers in bfloat16; else nothing happens
+        loss = F.cross_entropy(logits, batch.y)
+        return Step(batch, feature_map.float(), features.float(), logits, loss)
+
+    def passes(self) -> Passes:
+        """How this round's steps are done: recorded where `replayable` says they may be."""
+        if not is_replayable(type(self)):
+            return plainly
+        return self.worker.passes("training", type(self), self.step_kind())
 
     def frozen(self, slot: int, vectors: Group) -> SplitModel:
         """A model of these vectors in eval mode without gradients; one per slot at a time."""

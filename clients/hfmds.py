@@ -1,5 +1,6 @@
 """HFMDS-FL (arXiv 2308.04761), client half: synthesis and training on real + synthetic data."""
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -110,9 +111,10 @@ class HFMDSClient(MixedClient):
         x, y = self.worker.data.x(chosen), self.worker.data.y(chosen)
         if not len(chosen):
             return self.contribution(x, y), {}
-        prototypes, settings = self.prototypes_for(x, y, meter), self.params.inversion()
+        settings = replace(self.params.inversion(), amp=self.worker.settings.train.amp)
+        prototypes, passes = self.prototypes_for(x, y, meter), self.worker.passes("synthesis")
         images, loss, steps = invert(
-            self.flat.module, x, y, prototypes, settings, self.generator("noise"), meter
+            self.flat.module, x, y, prototypes, settings, self.generator("noise"), meter, passes
         )
         answer = self.contribution(images, y)
         metrics: Metrics = {

@@ -11,6 +11,7 @@ from fedsyn_flwr.config import Config
 from fedsyn_flwr.data import ImageSet, adapt, get_spec, load
 from fedsyn_flwr.data.own import SCHEME
 from fedsyn_flwr.data.partition_cache import cached_partitions
+from fedsyn_flwr.device import has_bfloat16
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.models import SplitModel, build_model
 from fedsyn_flwr.rng import derive
@@ -128,8 +129,20 @@ def network(config: Config, in_shape: tuple[int, int, int], purpose: str = "mode
 
 
 def device(config: Config) -> torch.device:
-    """Where this process computes."""
-    wanted = config.train.device
+    """Where this process computes.
+
+    Raises
+    ------
+    UserError
+        If there is no such device, or it lacks what ``amp`` needs.
+    """
+    found = _device(config.train.device)
+    if config.train.amp and not has_bfloat16(found):
+        raise UserError(f"amp = true: {found} does not compute in bfloat16; set amp = false")
+    return found
+
+
+def _device(wanted: str) -> torch.device:
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if wanted != "cpu" and not torch.cuda.is_available():

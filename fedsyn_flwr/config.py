@@ -101,6 +101,8 @@ class TrainConfig:
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]
     threads_per_client: CountOrZero
     channels_last: bool
+    amp: bool
+    cuda_graphs: bool
 
 
 @dataclass(frozen=True, config=SETTINGS)

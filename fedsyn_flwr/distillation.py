@@ -16,7 +16,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedsyn_flwr.device import precision, to_device
 from fedsyn_flwr.flat import FlatModel
+from fedsyn_flwr.graphs import Passes, Tensors, plainly
 from fedsyn_flwr.rng import derive, torch_generator
 
 EPS = 1e-8
@@ -166,6 +168,7 @@ class DistilSettings:
     ``steps`` ≥ 1 of Adam with ``lr`` > 0, falling as a cosine to next to 0, on batches of
     ``batch`` samples. ``clip_norm`` 0 is off. ``moving_statistics``: BatchNorm layers normalise
     by the batch and update their running statistics, else they use the running ones as they are.
+    ``amp``: the student computes in bfloat16.
     """
 
     steps: int
@@ -174,6 +177,7 @@ class DistilSettings:
     batch: int
     clip_norm: float
     moving_statistics: bool
+    amp: bool = False
 
 
 def soft_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
@@ -206,6 +210,7 @@ def distil(
     *,
     seed: int,
     key: tuple[int | str, ...],
+    passes: Passes = plainly,
 ) -> None:
     """Train the model in place towards the targets.
 
@@ -221,6 +226,8 @@ def distil(
         Optimiser and length.
     seed, key
         The run's seed and what identifies this distillation, e.g. (round,).
+    passes : Passes, optional
+        How the forward and backward passes are done.
     """
     optimiser = torch.optim.Adam(
         [flat.trainable], lr=settings.lr, weight_decay=settings.weight_decay, foreach=False
@@ -228,12 +235,20 @@ def distil(
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, settings.steps, LAST_LR)
     order = batches(len(target), settings, torch_generator(seed, *key, "distillation"))
     set_mode(flat, settings.moving_statistics)
+    form = (id(flat), settings.moving_statistics, settings.amp)
+
+    def work(x: Tensor, p: Tensor) -> Tensors:
+        flat.grad.zero_()
+        with precision(x.device, settings.amp):
+            loss = soft_cross_entropy(flat.module(x), p)
+        loss.backward()
+        return (loss.detach(),)
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, *key, "distillation-dropout"))
         for chosen in order:
-            flat.grad.zero_()
-            logits = flat.module(fetch(chosen))
-            soft_cross_entropy(logits, target[chosen.to(target.device)]).backward()
+            p = target[to_device(chosen, target.device)]
+            passes(form, work, fetch(chosen), p)
             if settings.clip_norm:
                 torch.nn.utils.clip_grad_norm_([flat.trainable], settings.clip_norm)
             optimiser.step()

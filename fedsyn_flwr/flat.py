@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import TypeVar
 
+from fedsyn_flwr.device import to_device, to_host
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.models import SplitModel
 
@@ -113,7 +114,8 @@ class FlatModel(Generic[M]):
 
     def vectors(self) -> Vectors:
         """The three vectors as NumPy arrays (views on CPU: copy before the model changes)."""
-        return {kind: getattr(self, kind).cpu().numpy() for kind in KINDS}
+        arrays = to_host(getattr(self, kind) for kind in KINDS)
+        return dict(zip(KINDS, arrays, strict=True))
 
     @property
     def variances(self) -> list[slice]:
@@ -140,7 +142,8 @@ class FlatModel(Generic[M]):
                     f"model mismatch: {kind} has {new.shape[0]} values, expected {own.shape[0]}; "
                     "server and clients must run the same conf and version"
                 )
-            own.copy_(torch.from_numpy(np.require(new, requirements=["W"])))
+            host = torch.from_numpy(np.require(new, requirements=["W"]))
+            own.copy_(to_device(host, own.device))
 
     def named(self) -> dict[str, Tensor]:
         """Contiguous copies by name, for safetensors."""

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedsyn_flwr.device import precision
+
 # Keeps the logarithm finite where a feature is masked out; far below 1/d for any feature size.
 EPS = 1e-8
 
@@ -131,7 +133,8 @@ def squared_distances(z: Tensor) -> Tensor:
     """
     centred = z - z.detach().mean(dim=0)
     square = centred.square().sum(dim=1)
-    return (square[:, None] + square[None, :] - 2 * centred @ centred.T).clamp(min=0)
+    with precision(z.device, mixed=False):  # a difference of large numbers: not in bfloat16
+        return (square[:, None] + square[None, :] - 2 * centred @ centred.T).clamp(min=0)
 
 
 def mmd(a: Tensor, b: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from fedsyn_flwr import distillation as d
 from fedsyn_flwr.config import Config, RefinementConfig
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import FlatModel, Vectors
+from fedsyn_flwr.graphs import Graphs, plainly
 from fedsyn_flwr.models import SplitModel
 from fedsyn_flwr.payload import Group
 from fedsyn_flwr.readings import Reading, resolved
@@ -73,9 +74,9 @@ class Refiner:
         self.settings, self.flat = settings, flat
         self.reading = Reading.of(settings)
         self.modules = set(settings.mrtf_modules.split("+"))
-        self.seed = config.federation.seed
-        self.batch_size = config.output.eval_batch_size
+        self.seed, self.batch_size = config.federation.seed, config.output.eval_batch_size
         self.config = config
+        self.passes = Graphs().of("distillation") if config.train.cuda_graphs else plainly
         self.past_losses: list[float] = []
         self.memory: Tensor | None = None
         self.clear(None)
@@ -119,6 +120,7 @@ class Refiner:
                 self.distillation(len(target)),
                 seed=self.seed,
                 key=(server_round,),
+                passes=self.passes,
             )
             self.refined = self.flat.copy_vectors()
         self.past_losses = [*self.past_losses, self.loss][-RECENT:]
@@ -134,6 +136,7 @@ class Refiner:
             batch=s.mrtf_batch,
             clip_norm=self.config.train.clip_norm,
             moving_statistics=s.mrtf_bn == "train",
+            amp=self.config.train.amp,
         )
 
     # ---- its target

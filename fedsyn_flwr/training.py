@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from fedsyn_flwr.device import precision
 from fedsyn_flwr.flat import FlatModel
+from fedsyn_flwr.graphs import Passes, Tensors, plainly
 from fedsyn_flwr.rng import derive, torch_generator
 
 if TYPE_CHECKING:
@@ -116,6 +118,7 @@ def train_local(
     around: Callable[[Batch], AbstractContextManager[None]] = unmeasured,
     after_backward: Callable[[], None] | None = None,
     after_step: Callable[[], None] | None = None,
+    passes: Passes = plainly,
 ) -> LocalResult:
     """E epochs of SGD on a client's samples.
 
@@ -140,6 +143,9 @@ def train_local(
         belongs to the objective like the loss itself, and the step stays within ``clip-norm``.
     after_step : callable, optional
         Called after every optimiser step.
+    passes : Passes, optional
+        How the forward and backward passes are done: a step of every client that shares it, in a
+        mode and of a shape, must do the same with its batch.
 
     Returns
     -------
@@ -150,32 +156,43 @@ def train_local(
     # A lone sample has no batch statistics: it trains on the running ones.
     flat.module.train(len(indices) > 1)
     order = torch_generator(seed, *key, "batches")
+    form = (id(flat), flat.module.training)
     total, seen, steps = torch.zeros((), device=flat.trainable.device), 0, 0
+
+    def work(*batch: Tensor) -> Tensors:
+        return (descend(flat, loss_fn, Batch(*batch), settings.amp),)
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, *key, "dropout"))  # layers draw from the global generator
         for chosen in epochs(indices, settings.batch_size, settings.local_epochs, order):
             batch = fetch(chosen)
             with around(batch):
-                loss = loss_fn(batch)
-                step(flat, optimiser, loss.objective, settings.clip_norm, after_backward)
+                (cross_entropy,) = passes(form, work, *batch)
+                step(flat, optimiser, settings.clip_norm, after_backward)
             if after_step is not None:
                 after_step()
-            total += loss.cross_entropy.detach() * len(chosen)
+            total += cross_entropy * len(chosen)
             seen, steps = seen + len(chosen), steps + 1
     mean = float(total) / seen if seen else float("nan")
     return LocalResult(loss=mean, steps=steps, examples=len(indices))
 
 
+def descend(flat: FlatModel, loss_fn: Callable[[Batch], Loss], batch: Batch, mixed: bool) -> Tensor:
+    """Forward and backward: the objective's gradient into ``flat.grad``; the cross-entropy, ()."""
+    with precision(flat.grad.device, mixed):
+        loss = loss_fn(batch)
+    flat.grad.zero_()
+    loss.objective.backward()
+    return loss.cross_entropy.detach()
+
+
 def step(
     flat: FlatModel,
     optimiser: FlatSGD,
-    objective: Tensor,
     clip_norm: float,
     after_backward: Callable[[], None] | None = None,
 ) -> None:
     """One update of the flat parameter vector, without waiting for the device."""
-    flat.grad.zero_()
-    objective.backward()
     if after_backward is not None:
         after_backward()
     if clip_norm:

@@ -1,6 +1,6 @@
 """What a process keeps resident for all the clients it serves: data, model, device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,8 +12,10 @@ from torch import Tensor
 from fedsyn_flwr import assembly, config
 from fedsyn_flwr.data import ImageSet, ResidentData, augment, get_spec
 from fedsyn_flwr.data.own import SCHEME
+from fedsyn_flwr.device import bound_memory, gpu_share
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import FlatModel
+from fedsyn_flwr.graphs import Graphs, Passes, plainly
 from fedsyn_flwr.node import OwnData, own_data
 from fedsyn_flwr.runtime import keep_freed_memory
 from fedsyn_flwr.shared import Slots
@@ -43,6 +45,7 @@ class Worker:
             torch.set_num_threads(settings.train.threads_per_client)
         self.settings = settings
         self.device = assembly.device(settings)
+        bound_memory(self.device, gpu_share())
         self.own = holding if isinstance(holding, OwnData) else None
         train, parts = held(settings, holding)
         self.data = resident(settings, train, self.device)
@@ -52,6 +55,7 @@ class Worker:
         self.spares: list[FlatModel] = []
         self.kept: dict[str, Any] = {}
         self.slots = Slots()
+        self.graphs = Graphs() if settings.train.cuda_graphs else None
 
     def rows(self, partition: int) -> Tensor:
         """Indices of a client's samples, shape (n,); on a node with its own data all there are."""
@@ -91,6 +95,10 @@ class Worker:
             self.kept[name] = build()
         found: T = self.kept[name]
         return found
+
+    def passes(self, *kind: Hashable) -> Passes:
+        """How passes of a kind are done: replayed where the run says so."""
+        return self.graphs.of(*kind) if self.graphs else plainly
 
     def state(self, run: str) -> NodeState:
         """This node's store for a run."""

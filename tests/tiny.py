@@ -11,6 +11,7 @@ from torch import nn
 from clients.base import FedClient
 from fedsyn_flwr.config import TrainConfig
 from fedsyn_flwr.flat import FlatModel
+from fedsyn_flwr.graphs import plainly
 from fedsyn_flwr.models import SplitModel
 from fedsyn_flwr.payload import Group, Groups, pack, unpack
 from fedsyn_flwr.state import NodeState
@@ -29,6 +30,8 @@ def train_config(**keys: Any) -> TrainConfig:
         "device": "cpu",
         "threads_per_client": 1,
         "channels_last": False,
+        "amp": False,
+        "cuda_graphs": False,
     }
     return TrainConfig(**{**plain, **keys})
 
@@ -55,6 +58,7 @@ def quadratic(kind: type[FedClient], folder: Path, params: Any = None, **train: 
         ),
         fetch=lambda chosen, generator: Batch(torch.zeros(2, 1), torch.zeros(2)),
         state=lambda run: NodeState(folder, run),
+        passes=lambda *kind: plainly,
     )
     return Quadratic(worker, 0)
 

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedsyn_flwr.data.cache import ImageSet
+from fedsyn_flwr.device import to_device
 
 
 def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
@@ -60,16 +62,16 @@ class ResidentData:
 
     def x(self, indices: Tensor) -> Tensor:
         """Return the normalised images, float32 (B, C, H, W), of int64 `indices` (B,)."""
-        picked = self.images.index_select(0, indices.to(self.images.device))
+        picked = self.images.index_select(0, to_device(indices, self.images.device))
         return self.laid_out(normalise(picked, self.mean, self.std))
 
     def laid_out(self, x: Tensor) -> Tensor:
         """Bring other images (B, C, H, W) to this data's device and memory format."""
-        return _laid_out(x.to(self.images.device), self._channels_last)
+        return _laid_out(to_device(x, self.images.device), self._channels_last)
 
     def y(self, indices: Tensor) -> Tensor:
         """Return the labels, int64 (B,), of int64 `indices` (B,)."""
-        return self.labels.index_select(0, indices.to(self.labels.device))
+        return self.labels.index_select(0, to_device(indices, self.labels.device))
 
     def subset(self, indices: Tensor) -> "Subset":
         """Normalise a partition once; the caller keeps the result (4 bytes per value)."""
@@ -119,7 +121,7 @@ def augment(x: Tensor, generator: torch.Generator, padding: int = 4) -> Tensor:
         Same shape and type as `x`, channels_last strides.
     """
     b, c, h, w = x.shape
-    rows, columns = (i.to(x.device) for i in _crops(b, h, w, padding, generator))
+    rows, columns = (to_device(i, x.device) for i in _crops(b, h, w, padding, generator))
     padded = F.pad(x.permute(0, 2, 3, 1), (0, 0, padding, padding, padding, padding))
     wide = w + 2 * padding
     image = torch.arange(b, device=x.device)[:, None, None] * ((h + 2 * padding) * wide)
@@ -174,7 +176,13 @@ def _crops(
 
 
 def _per_channel(values: Sequence[float], like: Tensor) -> Tensor:
-    return torch.tensor(values, dtype=like.dtype, device=like.device).view(1, -1, 1, 1)
+    return _constants(tuple(values), like.dtype, like.device)
+
+
+@lru_cache(maxsize=32)
+def _constants(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Shape (1, C, 1, 1); made once, as a copy to a device waits for it. Not to be changed."""
+    return torch.tensor(values, dtype=dtype, device=device).view(1, -1, 1, 1)
 
 
 def _laid_out(x: Tensor, channels_last: bool) -> Tensor:

@@ -6,6 +6,7 @@ tensor; their losses are summed, so the images do not influence each other.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
@@ -15,6 +16,8 @@ from torch.nn import functional as F
 from fedsyn_flwr import losses
 from fedsyn_flwr.adam import Adam
 from fedsyn_flwr.cost import Meter
+from fedsyn_flwr.device import precision
+from fedsyn_flwr.graphs import Passes, Tensors, plainly
 from fedsyn_flwr.models import SplitModel
 
 Extractor = Callable[[Tensor], Tensor]
@@ -28,7 +31,7 @@ class InversionSettings:
     easier than real), ``tv`` and ``l2`` are image priors the paper does not use (0).
     ``patience`` > 0 ends it after so many steps in which the total loss did not fall below
     (1 - ``tolerance``) times its lowest; ``batch`` > 0 sends so many images at a time through
-    the model, for want of memory.
+    the model, for want of memory; ``amp`` has the model compute in bfloat16.
     """
 
     steps: int
@@ -42,6 +45,7 @@ class InversionSettings:
     patience: int = 0
     tolerance: float = 1e-3
     batch: int = 0
+    amp: bool = False
 
 
 class Inversion(NamedTuple):
@@ -129,6 +133,7 @@ def invert(
     settings: InversionSettings,
     generator: torch.Generator,
     meter: Meter | None = None,
+    passes: Passes = plainly,
 ) -> Inversion:
     """Synthesise one image per real image.
 
@@ -144,6 +149,8 @@ def invert(
         Source of the initial x̂ ~ N(0, I); a CPU generator.
     meter : Meter, optional
         Counts the operations.
+    passes : Passes, optional
+        How each piece's forward and backward pass is done.
 
     Returns
     -------
@@ -160,7 +167,7 @@ def invert(
         plateau, steps = Plateau(settings.patience, settings.tolerance), 0
         loss = torch.zeros(len(y), device=x.device)
         while steps < settings.steps and not plateau.reached:
-            loss, gradient = _gradient(model, synthetic, y, targets, settings, meter)
+            loss, gradient = _gradient(model, synthetic, y, targets, settings, meter, passes)
             optimiser.step(gradient)
             plateau.watch(loss)
             steps += 1
@@ -215,7 +222,7 @@ def _targets(
         return None
     targets = []
     for s in _pieces(len(y), settings.batch):
-        with meter.counted("target", *x[s].shape):
+        with meter.counted("target", *x[s].shape), precision(x.device, settings.amp):
             targets.append(target_features(model, x[s], y[s], prototypes[s], settings))
     return torch.cat(targets)
 
@@ -227,18 +234,31 @@ def _gradient(
     targets: Tensor | None,
     settings: InversionSettings,
     meter: Meter,
+    passes: Passes,
 ) -> tuple[Tensor, Tensor]:
     """Each image's loss (B,) and the gradient (B, C, H, W), piece by piece."""
-    found: list[Tensor] = []
-    gradients: list[Tensor] = []
+    found: list[Tensors] = []
+    work = partial(_pass, model, settings)
     for s in _pieces(len(y), settings.batch):
-        piece = synthetic.detach()[s].requires_grad_()
-        target = None if targets is None else targets[s]
-        with meter.counted("step", *piece.shape):
-            loss = inversion_loss(model, piece, y[s], target, settings)
-            gradients += torch.autograd.grad(loss.sum(), piece)
-        found.append(loss.detach())
-    return torch.cat(found), torch.cat(gradients)
+        inputs = [x[s] for x in (synthetic, y, targets) if x is not None]
+        with meter.counted("step", *inputs[0].shape):
+            found.append(passes((id(model), settings), work, *inputs))
+    loss, gradient = (torch.cat(column) for column in zip(*found, strict=True))
+    return loss, gradient
+
+
+def _pass(
+    model: SplitModel,
+    settings: InversionSettings,
+    x: Tensor,
+    y: Tensor,
+    target: Tensor | None = None,
+) -> Tensors:
+    """The loss (B,) of a piece and its gradient (B, C, H, W)."""
+    x = x.detach().requires_grad_()
+    with precision(x.device, settings.amp):
+        loss = inversion_loss(model, x, y, target, settings)
+    return loss.detach(), *torch.autograd.grad(loss.sum(), x)
 
 
 def _format(x: Tensor) -> torch.memory_format:

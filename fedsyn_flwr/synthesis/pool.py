@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedsyn_flwr.data import ResidentData
+from fedsyn_flwr.device import to_device
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.payload import Group
 from fedsyn_flwr.rng import Reshuffled
@@ -209,7 +210,7 @@ class PoolSampler:
 
     def draw(self, n: int) -> tuple[Tensor, Tensor]:
         """n normalised float32 images and their labels."""
-        chosen = self.order.take(n).to(self.pool.labels.device)
+        chosen = to_device(self.order.take(n), self.pool.labels.device)
         # Decoded here and nowhere else, so that all processes share the stored, smaller images.
         picked = self.pool.images.index_select(0, chosen)
         x = decode(picked, self.data.mean, self.data.std)
