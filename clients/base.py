@@ -122,16 +122,17 @@ class FedClient(NumPyClient):
         """Local training from the received model; returns the trained one."""
         meter = self.meter("training")
         self.begin_round(groups)
-        augmentation = self.generator("augmentation")
+        self.augmentation = self.generator("augmentation")
         result = train_local(
             self.flat,
             self.indices,
-            lambda chosen: self.worker.fetch(chosen, augmentation),
+            self.fetch,
             self.loss,
             self.worker.settings.train,
             seed=self.seed,
             key=(self.round.number, self.partition),
             around=lambda batch: meter.counted(self.step_kind(), *batch.x.shape),
+            observe=self.observe,
             after_backward=self.after_backward,
             after_step=self.after_step,
             passes=self.passes(),
@@ -145,16 +146,28 @@ class FedClient(NumPyClient):
     def begin_round(self, groups: Groups) -> None:
         """Before the first step: load own state, keep frozen copies."""
 
+    def fetch(self, chosen: Tensor) -> Batch:
+        """The batch of these samples, and whatever else is drawn for a step."""
+        return self.worker.fetch(chosen, self.augmentation)
+
     @replayable
     def loss(self, batch: Batch) -> Loss:
         """The step's loss; a method that needs another forward pass overrides this."""
         step = self.forward(batch)
-        return Loss(self.objective(step), step.cross_entropy)
+        return Loss(self.objective(step), step.cross_entropy, self.watch(step))
 
     @replayable
     def objective(self, step: Step) -> Tensor:
         """What is minimised, given the ordinary forward pass: plain cross-entropy."""
         return step.cross_entropy
+
+    @replayable
+    def watch(self, step: Step) -> Tensor | None:
+        """What `observe` is to see of the real samples' forward pass, detached."""
+        return None
+
+    def observe(self, batch: Batch, watched: Tensor) -> None:
+        """After the pass: take note of what `watch` gave."""
 
     def after_backward(self) -> None:
         """With the loss's gradient in ``flat.grad``, not yet clipped: corrections of it."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from clients.base import Metrics
 from clients.pooled import PooledClient, PoolParams
 from fedsyn_flwr.config import SETTINGS, Count, Share
+from fedsyn_flwr.graphs import replayable
 from fedsyn_flwr.payload import Groups
 from fedsyn_flwr.synthesis import mixing
 from fedsyn_flwr.training import Batch, Loss
@@ -38,13 +39,12 @@ class FedMixClient(PooledClient):
     params: FedMixParams
     mixed: Callable[..., mixing.Mixed] = staticmethod(mixing.fedmix)
 
+    @replayable
     def loss(self, batch: Batch) -> Loss:
         """Each sample with an average of its own from the pool."""
-        if self.pool is None:
+        if batch.shared_x is None:
             return super().loss(batch)
-        mean_x, mean_y = self.pool.draw(len(batch.y))
-        lam = self.params.fedmix_lambda
-        each = self.mixed(self.flat.module, batch.x, batch.y, mean_x, mean_y, lam)
+        each = self.mixed(self.flat.module, *batch, self.params.fedmix_lambda)
         return Loss(each.objective.mean(), each.cross_entropy.mean())
 
     # ---- before round 1

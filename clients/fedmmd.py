@@ -6,6 +6,7 @@ from torch import Tensor
 
 from clients.base import FedClient, Step
 from fedsyn_flwr.config import SETTINGS, NonNegative
+from fedsyn_flwr.graphs import replayable
 from fedsyn_flwr.losses import mmd
 from fedsyn_flwr.payload import Groups
 
@@ -30,6 +31,7 @@ class FedMMDClient(FedClient):
         if self.params.fedmmd_lambda:
             self.reference = self.frozen(0, groups["model"])
 
+    @replayable
     def objective(self, step: Step) -> Tensor:
         """CE + λ·MMD²(z_local, z_global) over the batch."""
         if not self.params.fedmmd_lambda:

@@ -13,10 +13,11 @@ from clients.base import Metrics, Step, as_numpy
 from clients.pooled import MixedClient, MixedParams
 from fedsyn_flwr.config import SETTINGS, Count, CountOrZero, NonNegative, Positive
 from fedsyn_flwr.cost import Meter
+from fedsyn_flwr.graphs import replayable
 from fedsyn_flwr.payload import Groups
 from fedsyn_flwr.synthesis.inversion import InversionSettings, invert, split
 from fedsyn_flwr.synthesis.prototypes import Prototypes
-from fedsyn_flwr.training import LocalResult
+from fedsyn_flwr.training import Batch, LocalResult
 
 
 @dataclass(frozen=True, config=SETTINGS)
@@ -73,14 +74,16 @@ class HFMDSClient(MixedClient):
         super().begin_round(groups)
         self.prototypes = None
 
-    def observe(self, step: Step) -> None:
-        """Gather the real samples' features in the ordinary forward pass."""
-        if not self.uses_prototypes:
-            return
-        z = self.features_of(step).detach()
+    @replayable
+    def watch(self, step: Step) -> Tensor | None:
+        """The real samples' features in the ordinary forward pass, shape (B, d)."""
+        return self.features_of(step).detach() if self.uses_prototypes else None
+
+    def observe(self, batch: Batch, watched: Tensor) -> None:
+        """Gather them."""
         if self.prototypes is None:
-            self.prototypes = self.load_prototypes(z.shape[1])
-        self.prototypes.observe(z, step.batch.y)
+            self.prototypes = self.load_prototypes(watched.shape[1])
+        self.prototypes.observe(watched, batch.y)
 
     def features_of(self, step: Step) -> Tensor:
         """The features that prototypes are made of, shape (B, d)."""

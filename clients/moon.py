@@ -6,6 +6,7 @@ from torch import Tensor
 
 from clients.base import FedClient, Metrics, Step
 from fedsyn_flwr.config import SETTINGS, NonNegative, Positive
+from fedsyn_flwr.graphs import replayable
 from fedsyn_flwr.losses import contrastive
 from fedsyn_flwr.models import SplitModel
 from fedsyn_flwr.payload import Groups
@@ -40,6 +41,7 @@ class MOONClient(FedClient):
         if previous is not None:
             self.rivals = self.frozen(0, groups["model"]), self.frozen(1, previous)
 
+    @replayable
     def objective(self, step: Step) -> Tensor:
         """CE + μ·ℓ_con, eq. (4)."""
         if self.rivals is None:

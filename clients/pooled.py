@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from clients.base import FedClient, Metrics, Step, as_numpy
 from fedsyn_flwr.config import SETTINGS, Count, CountOrZero, Share
+from fedsyn_flwr.graphs import replayable
 from fedsyn_flwr.payload import Group, Groups
 from fedsyn_flwr.synthesis.encoding import DType, decode, encode
 from fedsyn_flwr.synthesis.pool import LocalPool, PoolSampler, keep_pool, open_pool
@@ -41,6 +42,11 @@ class PooledClient(FedClient):
         """Take the pool, new or kept."""
         pool = self.receive_pool(groups) if self.params.uses_pool else None
         self.pool = PoolSampler(pool, self.generator("pool"), self.worker.data) if pool else None
+
+    def fetch(self, chosen: Tensor) -> Batch:
+        """With as many images from the pool, where there is one."""
+        batch = super().fetch(chosen)
+        return batch if self.pool is None else Batch(*batch[:2], *self.pool.draw(len(chosen)))
 
     def receive_pool(self, groups: Groups) -> LocalPool | None:
         """The pool of the version the server names: from this message, else this node's copy."""
@@ -100,25 +106,26 @@ class MixedClient(PooledClient):
 
     params: MixedParams
 
+    @replayable
     def objective(self, step: Step) -> Tensor:
         """α·CE(real) + (1-α)·CE(synthetic), each over as many samples."""
-        self.observe(step)
-        if self.pool is None:
+        batch = step.batch
+        if batch.shared_x is None or batch.shared_y is None:
             return step.cross_entropy
-        x, y = self.pool.draw(len(step.batch.y))
-        synthetic = F.cross_entropy(self.flat.module(x), y)
+        synthetic = F.cross_entropy(self.flat.module(batch.shared_x), batch.shared_y)
         return self.mix(step.cross_entropy, synthetic)
 
+    @replayable
     def loss(self, batch: Batch) -> Loss:
         """With ``hfmds-joint-batch``: both halves in one forward pass."""
-        if not self.params.hfmds_joint_batch or self.pool is None:
+        x, y = batch.shared_x, batch.shared_y
+        if not self.params.hfmds_joint_batch or x is None or y is None:
             return super().loss(batch)
         n = len(batch.y)
-        x, y = self.pool.draw(n)
         joint = self.forward(Batch(torch.cat([batch.x, x]), torch.cat([batch.y, y])))
         real = F.cross_entropy(joint.logits[:n], batch.y)
-        self.observe(Step(batch, joint.map[:n], joint.features[:n], joint.logits[:n], real))
-        return Loss(self.mix(real, F.cross_entropy(joint.logits[n:], y)), real)
+        watched = self.watch(Step(batch, joint.map[:n], joint.features[:n], joint.logits[:n], real))
+        return Loss(self.mix(real, F.cross_entropy(joint.logits[n:], y)), real, watched)
 
     def mix(self, real: Tensor, synthetic: Tensor) -> Tensor:
         """The weighted sum of the two."""
@@ -129,6 +136,3 @@ class MixedClient(PooledClient):
         """Positions of B_g of the client's samples without replacement, of all if it has fewer."""
         order = torch.randperm(len(self.indices), generator=generator)
         return order[: self.params.synthesis_per_client]
-
-    def observe(self, step: Step) -> None:
-        """See the forward pass of the real samples, whichever way it was done."""

@@ -41,11 +41,13 @@ def plainly(key: Hashable, work: Work, *inputs: Tensor) -> Tensors:
 
 
 def replayable(function: F) -> F:
-    """Mark a client's ``loss`` or ``objective`` as one that may be recorded.
+    """Mark a client's ``loss``, ``objective`` or ``watch`` as one that may be recorded.
 
     It must depend on nothing but its arguments, the run's keys, `step_kind` and models that stay
     where they are (the resident one and its spares); draw no random numbers on the host; write to
-    nothing; and not look at any value. A method that overrides it loses the mark.
+    nothing; and not look at any value. A method that overrides it loses the mark: it stays plain
+    until someone has checked it. Plain is FedGen, which draws labels and noise within its pass
+    with weights that change from round to round.
     """
     function.replayable = True  # type: ignore[attr-defined]
     return function
@@ -53,7 +55,7 @@ def replayable(function: F) -> F:
 
 def is_replayable(kind: type) -> bool:
     """Whether all that a client's class does within a pass is marked."""
-    parts = (kind.loss, kind.objective)  # type: ignore[attr-defined]
+    parts = (kind.loss, kind.objective, kind.watch)  # type: ignore[attr-defined]
     return all(getattr(part, "replayable", False) for part in parts)
 
 

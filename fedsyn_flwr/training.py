@@ -20,17 +20,27 @@ if TYPE_CHECKING:
 
 
 class Batch(NamedTuple):
-    """A batch as the loss sees it: images (B, C, H, W), normalised and augmented; labels (B,)."""
+    """A batch as the loss sees it: images (B, C, H, W), normalised and augmented; labels (B,).
+
+    ``shared_x`` and ``shared_y`` are as many images from a pool, with labels (B,) or shares of
+    classes (B, classes), where a method draws some for each step.
+    """
 
     x: Tensor
     y: Tensor
+    shared_x: Tensor | None = None
+    shared_y: Tensor | None = None
 
 
 class Loss(NamedTuple):
-    """What a step minimises, and the plain cross-entropy of its real images for the log."""
+    """What a step minimises, and the plain cross-entropy of its real images for the log.
+
+    ``watched`` is what a method wants to see of the pass, detached.
+    """
 
     objective: Tensor
     cross_entropy: Tensor
+    watched: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +126,7 @@ def train_local(
     seed: int,
     key: tuple[int | str, ...],
     around: Callable[[Batch], AbstractContextManager[None]] = unmeasured,
+    observe: Callable[[Batch, Tensor], None] | None = None,
     after_backward: Callable[[], None] | None = None,
     after_step: Callable[[], None] | None = None,
     passes: Passes = plainly,
@@ -138,6 +149,8 @@ def train_local(
         The run's seed and what identifies this training, e.g. (round, partition).
     around : callable, optional
         Batch → context in which its step is done, to measure it.
+    observe : callable, optional
+        Called with each batch and what its loss said is to be ``watched``.
     after_backward : callable, optional
         Called when ``flat.grad`` holds the loss's gradient, before it is clipped: what it adds
         belongs to the objective like the loss itself, and the step stays within ``clip-norm``.
@@ -160,14 +173,17 @@ def train_local(
     total, seen, steps = torch.zeros((), device=flat.trainable.device), 0, 0
 
     def work(*batch: Tensor) -> Tensors:
-        return (descend(flat, loss_fn, Batch(*batch), settings.amp),)
+        return descend(flat, loss_fn, Batch(*batch), settings.amp)
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, *key, "dropout"))  # layers draw from the global generator
         for chosen in epochs(indices, settings.batch_size, settings.local_epochs, order):
             batch = fetch(chosen)
             with around(batch):
-                (cross_entropy,) = passes(form, work, *batch)
+                given = (tensor for tensor in batch if tensor is not None)
+                cross_entropy, *watched = passes(form, work, *given)
+                if observe is not None and watched:
+                    observe(batch, *watched)
                 step(flat, optimiser, settings.clip_norm, after_backward)
             if after_step is not None:
                 after_step()
@@ -177,13 +193,19 @@ def train_local(
     return LocalResult(loss=mean, steps=steps, examples=len(indices))
 
 
-def descend(flat: FlatModel, loss_fn: Callable[[Batch], Loss], batch: Batch, mixed: bool) -> Tensor:
-    """Forward and backward: the objective's gradient into ``flat.grad``; the cross-entropy, ()."""
+def descend(
+    flat: FlatModel, loss_fn: Callable[[Batch], Loss], batch: Batch, mixed: bool
+) -> Tensors:
+    """Forward and backward: the objective's gradient into ``flat.grad``.
+
+    Returns the cross-entropy, a scalar, and what is watched.
+    """
     with precision(flat.grad.device, mixed):
         loss = loss_fn(batch)
     flat.grad.zero_()
     loss.objective.backward()
-    return loss.cross_entropy.detach()
+    cross_entropy = loss.cross_entropy.detach()
+    return (cross_entropy,) if loss.watched is None else (cross_entropy, loss.watched)
 
 
 def step(
