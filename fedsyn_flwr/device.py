@@ -51,7 +51,10 @@ def precision(device: torch.device, mixed: bool) -> torch.autocast:
 
 def has_bfloat16(device: torch.device) -> bool:
     """Whether the device computes in bfloat16; a CPU does, slowly where it has no instructions."""
-    return device.type != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type != "cuda":
+        return True
+    with torch.cuda.device(device):
+        return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def gpu_share() -> float:
@@ -74,4 +77,4 @@ def bound_memory(device: torch.device, share: float) -> None:
     An actor that needs more fails with PyTorch's out-of-memory error, and its neighbours go on.
     """
     if device.type == "cuda" and 0 < share < 1:
-        torch.cuda.set_per_process_memory_fraction(ALLOCATED * share, device)
+        torch.cuda.set_per_process_memory_fraction(ALLOCATED * share, device.index)

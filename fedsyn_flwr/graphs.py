@@ -121,7 +121,7 @@ class Recorded:
         self.work, self.inputs = work, tuple(x.detach().clone() for x in inputs)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.outputs: Tensors | None = None
-        if any(x.is_cuda for x in inputs):
+        if _on_cuda(inputs):
             self._capture()
 
     def _capture(self) -> None:
@@ -160,9 +160,13 @@ def _form(x: Tensor) -> Hashable:
     return tuple(x.shape), x.stride(), x.dtype, x.device
 
 
+def _on_cuda(inputs: Tensors) -> bool:
+    return any(x.is_cuda for x in inputs)
+
+
 def _aside(work: Work, inputs: Tensors) -> Tensors:
     """A real pass on another stream, as PyTorch asks for before a capture; plain on the CPU."""
-    if not any(x.is_cuda for x in inputs):
+    if not _on_cuda(inputs):
         return work(*inputs)
     device = inputs[0].device
     here, side = torch.cuda.current_stream(device), _side_stream(device)

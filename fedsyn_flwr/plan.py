@@ -162,7 +162,8 @@ def check_parts(plan: Plan, checked: set[Hashable] | None = None) -> None:
     from fedsyn_flwr import preflight  # loads PyTorch: after the quick checks
 
     config, clients = plan.config, plan.options.clients
-    parts = (config.data, config.model, config.federation.seed, config.train.device, clients)
+    where = (config.train.device, config.train.amp)
+    parts = (config.data, config.model, config.federation.seed, where, clients)
     if checked is None or parts not in checked:
         preflight.check(config, clients)
     if checked is not None:
