@@ -42,9 +42,8 @@ def to_host(tensors: Iterable[Tensor]) -> list[np.ndarray]:
 def precision(device: torch.device, mixed: bool) -> torch.autocast:
     """A forward pass's surroundings: bfloat16 where PyTorch's autocast allows it, or as it is.
 
-    Weights, gradients, optimisers and cross-entropies stay float32. Casts are not cached: the
-    cache does not know a frozen pass, without gradients, from a training pass, and a CUDA graph
-    must not depend on what was cached before it.
+    Weights, gradients, optimisers and cross-entropies stay float32. Casts are not cached: a CUDA
+    graph must not depend on what was cached before it.
     """
     return torch.autocast(device.type, torch.bfloat16, enabled=mixed, cache_enabled=False)
 

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 BARE = """
 import importlib, runpy, sys
-sys.path.insert(0, {root!r})
+sys.path[:0] = [{root!r}, {root!r} + '/tests']
 ABSENT = set({absent!r}.split())
 
 class Absent:
@@ -28,7 +28,8 @@ MODULES = (
     "fedsyn_flwr.losses fedsyn_flwr.distillation fedsyn_flwr.cost fedsyn_flwr.evaluation "
     "fedsyn_flwr.models fedsyn_flwr.data fedsyn_flwr.data.resident fedsyn_flwr.synthesis.inversion "
     "fedsyn_flwr.synthesis.mixing fedsyn_flwr.synthesis.generator fedsyn_flwr.synthesis.acgan "
-    "fedsyn_flwr.synthesis.prototypes fedsyn_flwr.synthesis.encoding fedsyn_flwr.runtime"
+    "fedsyn_flwr.synthesis.prototypes fedsyn_flwr.synthesis.encoding fedsyn_flwr.runtime "
+    "passes test_gpu"
 )
 
 SMALL = (
@@ -51,7 +52,7 @@ def test_the_block_works() -> None:
     assert "flwr is not on this machine" in done.stderr
 
 
-def test_training_synthesis_distillation_models_and_data() -> None:
+def test_training_synthesis_distillation_models_data_and_their_gpu_tests() -> None:
     done = bare(
         f"for name in {MODULES!r}.split():\n    importlib.import_module(name)\nprint('all')"
     )

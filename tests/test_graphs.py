@@ -9,16 +9,12 @@ from typing import Any
 import pytest
 import torch
 from harness import Federation
-from tiny import train_config
+from passes import distilled, inverted, trained, vgg
 from torch import Tensor
-from torch.nn import functional as F
 
-from fedsyn_flwr import distillation, graphs, registry
-from fedsyn_flwr.flat import FlatModel, digest
-from fedsyn_flwr.graphs import SHAPES, WARM_UP, Graphs, Passes, is_replayable, plainly
-from fedsyn_flwr.models import build_model
-from fedsyn_flwr.synthesis.inversion import InversionSettings, invert
-from fedsyn_flwr.training import Batch, Loss, train_local
+from fedsyn_flwr import graphs, registry
+from fedsyn_flwr.flat import digest
+from fedsyn_flwr.graphs import SHAPES, WARM_UP, Graphs, is_replayable, plainly
 
 # ---- the mechanism
 
@@ -144,36 +140,8 @@ def test_a_run_is_the_same_to_the_bit(tmp_path: Path, keys: dict[str, Any]) -> N
     kinds = {exact[0][0][0] for exact in replayed.worker.graphs.recorded}  # type: ignore[index]
     wanted = {"training"} if keys["strategy"] != "fedgen" else set()
     assert kinds == wanted | ({"synthesis"} if "hfmds" in keys["strategy"] else set())
-
-
-def vgg(seed: int = 0) -> FlatModel:
-    """With BatchNorm and dropout."""
-    module = build_model(
-        "vgg8", in_shape=(3, 16, 16), num_classes=4, norm="bn", width=0.05, seed=seed
-    )
-    return FlatModel(module)
-
-
-def images(n: int) -> tuple[Tensor, Tensor]:
-    x = torch.randn(n, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-    return x.contiguous(memory_format=torch.channels_last), torch.arange(n) % 4
-
-
-def trained(passes: Passes, flat: FlatModel | None = None, n: int = 30, **keys: Any) -> FlatModel:
-    flat = flat or vgg()
-    x, y = images(n)
-
-    def loss(batch: Batch) -> Loss:
-        value = F.cross_entropy(flat.module(batch.x), batch.y)
-        return Loss(value, value)
-
-    def fetch(chosen: Tensor) -> Batch:
-        return Batch(x[chosen], y[chosen])
-
-    keys = {"local_epochs": 6, "batch_size": 8, "momentum": 0.9, "clip_norm": 1.0, **keys}
-    rows = torch.arange(n)
-    train_local(flat, rows, fetch, loss, train_config(**keys), seed=0, key=(1,), passes=passes)
-    return flat
+    refiner = replayed.strategy.refiner
+    assert refiner is None or refiner.passes.func.__self__.recorded  # type: ignore[attr-defined]
 
 
 def test_training_statistics_and_dropout_included() -> None:
@@ -193,27 +161,10 @@ def test_a_lone_sample_has_a_mode_of_its_own() -> None:
     assert len(g.recorded) == 3  # the last batch of six is one of two
 
 
-def distilled(passes: Passes, amp: bool = False) -> FlatModel:
-    flat, (x, _) = vgg(), images(20)
-    target = torch.rand(20, 4, generator=torch.Generator().manual_seed(1)).softmax(dim=1)
-    settings = distillation.DistilSettings(9, 1e-2, 1e-6, 8, 1.0, True, amp)
-    distillation.distil(flat, lambda i: x[i], target, settings, seed=0, key=(1,), passes=passes)
-    return flat
-
-
 def test_distillation() -> None:
     g = Graphs()
     assert digest(distilled(g.of(0)).vectors()) == digest(distilled(plainly).vectors())
     assert len(g.recorded) == 1
-
-
-def inverted(passes: Passes, amp: bool = False, name: str = "cnn", device: str = "cpu") -> Tensor:
-    model = build_model(name, in_shape=(3, 16, 16), num_classes=4, norm="bn", width=0.25, seed=1)
-    x, y = (t.to(device) for t in images(7))
-    settings = InversionSettings(8, 0.1, 1.0, 0.5, 0.0, 0.0, "l1", "vector", batch=3, amp=amp)
-    prototypes = torch.zeros(7, model.feature_dim, device=device)
-    g = torch.Generator().manual_seed(3)
-    return invert(model.to(device), x, y, prototypes, settings, g, passes=passes).images
 
 
 @pytest.mark.parametrize("name", ["cnn", "vgg8"])
@@ -304,13 +255,3 @@ def test_a_failed_capture_names_the_key(fake: FakeCuda) -> None:
         passes(0, work, torch.ones(2))
     with pytest.raises(RuntimeError, match=r"^cuda-graphs = true: .*not permitted.* to false$"):
         passes(0, work, torch.ones(2))
-
-
-# ---- on a GPU
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_on_the_device_graphs_are_near_the_plain_passes() -> None:
-    plain, replayed = (inverted(p, device="cuda") for p in (plainly, Graphs().of(0)))
-    torch.testing.assert_close(replayed, plain, rtol=1e-3, atol=1e-3)
