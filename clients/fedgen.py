@@ -92,6 +92,7 @@ class FedGenClient(FedClient):
         )
         flat.load(group)
         self.taught = torch.tensor(group["classes"], device=self.worker.device)
+        self.classes = self.taught.nonzero().flatten()  # once: it waits for the device
         return flat.module.eval().requires_grad_(False)
 
     def objective(self, step: Step) -> Tensor:
@@ -106,8 +107,7 @@ class FedGenClient(FedClient):
 
     def draw_labels(self) -> Tensor:
         """y', as many as a batch has whatever the client's size, uniform over the taught."""
-        classes = self.taught.nonzero().flatten()
-        return draw(classes, self.worker.settings.train.batch_size, self.draws)
+        return draw(self.classes, self.worker.settings.train.batch_size, self.draws)
 
     def features(self, y: Tensor) -> Tensor:
         """G(y, ε) of labels (B,), shape (B, d)."""

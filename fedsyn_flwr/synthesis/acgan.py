@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedsyn_flwr.adam import Adam
+from fedsyn_flwr.device import to_device
 from fedsyn_flwr.flat import FlatModel
 from fedsyn_flwr.models.layers import num_groups
 
@@ -80,7 +81,8 @@ class Generator(nn.Module):
 
     def draw(self, n: int, generator: torch.Generator) -> Tensor:
         """z ~ N(0, I), shape (n, noise), from a CPU generator, on the network's device."""
-        return torch.randn(n, self.noise, generator=generator).to(self.project.weight.device)
+        z = torch.randn(n, self.noise, generator=generator)
+        return to_device(z, self.project.weight.device)
 
 
 class Verdict(NamedTuple):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
+from fedsyn_flwr.device import to_device
 from fedsyn_flwr.flat import FlatModel
 from fedsyn_flwr.models.layers import linear_block
 
@@ -59,7 +60,7 @@ class Generator(nn.Module):
     def noise(self, n: int, generator: torch.Generator) -> Tensor:
         """ε ~ N(0, I), shape (n, noise_dim), on the network's device."""
         device = next(self.parameters()).device
-        return torch.randn(n, self.noise_dim, generator=generator).to(device)
+        return to_device(torch.randn(n, self.noise_dim, generator=generator), device)
 
 
 def build_generator(
@@ -80,7 +81,8 @@ def build_generator(
 
 def draw(classes: Tensor, n: int, generator: torch.Generator) -> Tensor:
     """n labels, uniform over ``classes`` (m,), with replacement."""
-    return classes[torch.randint(len(classes), (n,), generator=generator).to(classes.device)]
+    chosen = torch.randint(len(classes), (n,), generator=generator)
+    return classes[to_device(chosen, classes.device)]
 
 
 # ---- the server's objective, eq. (4)
