@@ -1,12 +1,15 @@
 """The app on a real SuperLink and three real SuperNodes, with TLS and node authentication."""
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,16 +107,16 @@ class Deployment:
         self.wait_until(lambda: "nodes" in self.flwr("supernode", "list"), "the SuperLink answers")
 
     def supernode(
-        self, name: str, authority: str = "keys", key: str = ""
+        self, name: str, authority: str = "keys", key: str = "", port: int = 0
     ) -> subprocess.Popen[bytes]:
         self.nodes[name] = self.start(
             name,
             "flower-supernode",
-            *("--superlink", f"127.0.0.1:{self.port}", "--port", str(free_port())),
+            *("--superlink", f"127.0.0.1:{port or self.port}", "--port", str(free_port())),
             *("--root-certificates", str(self.folder / authority / "ca.crt")),
             *("--auth-supernode-private-key", str(self.keys / (key or name))),
             *("--node-config", f"data-path='{self.folder / 'data' / name}'"),
-            *("--max-retries", "2"),
+            *(() if port else ("--max-retries", "2")),  # a stranger is to give up
         )
         return self.nodes[name]
 
@@ -165,6 +168,47 @@ class Deployment:
         while not condition():
             assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
             time.sleep(0.1)
+
+
+class BreakingLine:
+    """A way to a port of this machine on which a connection breaks after every so many bytes.
+
+    Counted are the bytes that come from there; the connection that brings the last of them goes.
+    """
+
+    def __init__(self, port: int, every: int) -> None:
+        self.target, self.every = port, every
+        self.bytes = self.breaks = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self) -> None:
+        while True:
+            near, _ = self.listener.accept()
+            try:
+                far = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:  # all is ended
+                near.close()
+                continue
+            for source, sink in ((near, far), (far, near)):
+                args = (source, sink, source is far)
+                threading.Thread(target=self.pump, args=args, daemon=True).start()
+
+    def pump(self, source: socket.socket, sink: socket.socket, counted: bool) -> None:
+        try:
+            while content := source.recv(1 << 16):
+                sink.sendall(content)
+                before, self.bytes = self.bytes, self.bytes + counted * len(content)
+                if self.bytes // self.every > before // self.every:
+                    self.breaks += 1
+                    break
+        except OSError:
+            pass  # the other direction has closed it
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
 
 
 def split_on_disk(folder: Path) -> None:
@@ -315,6 +359,23 @@ def changed_in_one_process(folder: Path, data: Path, missed: bool) -> OwnFederat
     assert [row["clients/failed"] for row in f.rows()] == [0, 2 + missed, 0]
     assert [row.get("clients/joined") for row in f.rows()] == [None, None, 1]
     return f
+
+
+def test_a_broken_download_goes_on_where_it_broke(deployment: Deployment) -> None:
+    """20 MB of model for site-a, whose line breaks every 6 MB: none is sent a second time whole."""
+    line = BreakingLine(deployment.port, every=6_000_000)
+    deployment.send("site-a", signal.SIGTERM)
+    deployment.nodes["site-a"].wait(timeout=60)
+    deployment.supernode("site-a", port=line.port)
+    keys = {"strategy": "fedavg", "model": "mlp", "model-width": 2.0, "num-server-rounds": 2}
+    results = deployment.run("broken", **keys)
+    assert status_of(results)["status"] == "completed", deployment.said("user")
+    rows = rows_of(results)
+    assert [row["clients/failed"] for row in rows] == [0, 0]
+    down = sum(row["bytes/down"] for row in rows) / len(SITES)
+    assert down > 30e6
+    assert line.breaks >= 4
+    assert line.bytes < 1.8 * down
 
 
 def run_of(results: Path) -> str:
