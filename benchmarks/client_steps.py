@@ -1,4 +1,4 @@
-"""Seconds of a client's training step, method by method, against FedAvg's.
+"""Seconds of a client's training, method by method, against FedAvg's.
 
     python benchmarks/client_steps.py path/to/cifar10 [--work W1] [--rounds 6]
 
@@ -33,7 +33,7 @@ METHODS: dict[str, dict[str, str | int | float | bool]] = {
 
 
 def cost(arm: str, work: str, data: str, rounds: int) -> tuple[float, float]:
-    """Seconds and operations of all clients' training in a round, medians."""
+    """Seconds and operations of a client's training in a round, means; of those the medians."""
     samples = int(WORK[work]["limit-train"]) * CLIENTS // 20
     with tempfile.TemporaryDirectory() as folder:
         keys = {

@@ -66,7 +66,7 @@ def main() -> None:
         raise SystemExit(result.reason)
     rows = result.rows[1:-1]  # the last one is evaluated
     total = [row["seconds/round"] for row in rows]
-    own = [row["client_seconds/training"] / ACTORS for row in rows]
+    own = [row["client_seconds/training"] * IN_A_ROUND / ACTORS for row in rows]
     overhead = [whole - part for whole, part in zip(total, own, strict=True)]
     print(f"enrolment of {clients} clients: {seen['training'] - seen['waiting for clients']:.1f} s")
     for name, values in (("round", total), ("clients", own), ("overhead", overhead)):
