@@ -362,11 +362,11 @@ def changed_in_one_process(folder: Path, data: Path, missed: bool) -> OwnFederat
 
 
 def test_a_broken_download_goes_on_where_it_broke(deployment: Deployment) -> None:
-    """20 MB of model for site-a, whose line breaks every 6 MB: none is sent a second time whole."""
+    """20 MB of model for site-b, whose line breaks every 6 MB: none is sent a second time whole."""
     line = BreakingLine(deployment.port, every=6_000_000)
-    deployment.send("site-a", signal.SIGTERM)
-    deployment.nodes["site-a"].wait(timeout=60)
-    deployment.supernode("site-a", port=line.port)
+    deployment.send("site-b", signal.SIGTERM)
+    deployment.nodes["site-b"].wait(timeout=60)
+    deployment.supernode("site-b", port=line.port)
     keys = {"strategy": "fedavg", "model": "mlp", "model-width": 2.0, "num-server-rounds": 2}
     results = deployment.run("broken", **keys)
     assert status_of(results)["status"] == "completed", deployment.said("user")
