@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -17,6 +17,8 @@ from fedsyn_flwr.rng import numpy_generator
 from fedsyn_flwr.shared import SenderGone
 
 ATTEMPTS = 3
+FLOWERS_INTERVAL = 0.1  # s between two looks for a reply, in a simulation
+LOOKS = 500  # a second for all replies together: more would cost more than the waiting
 WRAPPED = re.compile(r"<class '(?:[\w.]+\.)?(\w+)'>:<'(.*)'>\)", re.DOTALL)  # by a SuperNode
 # Flower's own words for a node that does not answer → ours.
 SILENCES = {
@@ -93,6 +95,7 @@ def exchange(
     on the order of arrival. There is a thread per client in flight, since each polls for its
     reply.
     """
+    look_often([roster[partition] for partition in messages])
     done = 0
 
     def finished(_: object) -> None:
@@ -110,6 +113,17 @@ def exchange(
         for i, future in enumerate(futures):
             yield future.result()
             futures[i] = None  # type: ignore[call-overload]  # free the reply once used
+
+
+def look_often(proxies: Collection[ClientProxy]) -> None:
+    """Have Flower look for a simulation's replies as often as so many of them allow.
+
+    With few and quick clients a round is little but waiting for the next look. Real nodes are
+    asked over a network, at a pace of its own.
+    """
+    for grid in {id(g): g for proxy in proxies if (g := getattr(proxy, "grid", None))}.values():
+        if hasattr(grid, "pull_interval"):
+            grid.pull_interval = min(FLOWERS_INTERVAL, len(proxies) / LOOKS)
 
 
 def reason_of(message: str) -> str:
