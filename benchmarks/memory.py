@@ -1,6 +1,6 @@
 """Resident memory of actors and server over many rounds, model by model.
 
-    python benchmarks/memory.py path/to/cifar10 [--rounds 200] [--models mlp lenet cnn vgg8]
+    python benchmarks/memory.py path/to/cifar10 [--rounds 200] [--models mlp lenet]
 
 HFMDS-FL with 4 clients of 50 images on two actors, a synthesis every 20 rounds. Printed in MB:
 resident set (RSS) and its proportional share (PSS: a page of n processes counts 1/n) of an actor
@@ -17,6 +17,7 @@ from fedsyn_flwr import plan, runner
 from fedsyn_flwr.processes import processes
 from fedsyn_flwr.report.files import read_status
 
+MODELS = ["mlp", "lenet", "cnn", "vgg8", "resnet18"]
 Sizes = dict[str, float]
 
 
@@ -97,7 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data")
     parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--models", nargs="+", default=["mlp", "lenet", "cnn", "vgg8"])
+    parser.add_argument("--models", nargs="+", default=MODELS)
     arguments = parser.parse_args()
     data, rounds = str(Path(arguments.data).resolve()), arguments.rounds
     early = rounds // 10

@@ -209,7 +209,7 @@ class FedClient(NumPyClient):
         """How this round's steps are done: recorded where `replayable` says they may be."""
         if not is_replayable(type(self)):
             return plainly
-        return self.worker.passes("training", type(self), self.step_kind())
+        return self.worker.graphs.of("training", type(self), self.step_kind())
 
     def frozen(self, slot: int, vectors: Group) -> SplitModel:
         """A model of these vectors in eval mode without gradients; one per slot at a time."""

@@ -115,7 +115,7 @@ class HFMDSClient(MixedClient):
         if not len(chosen):
             return self.contribution(x, y), {}
         settings = replace(self.params.inversion(), amp=self.worker.settings.train.amp)
-        prototypes, passes = self.prototypes_for(x, y, meter), self.worker.passes("synthesis")
+        prototypes, passes = self.prototypes_for(x, y, meter), self.worker.graphs.of("synthesis")
         images, loss, steps = invert(
             self.flat.module, x, y, prototypes, settings, self.generator("noise"), meter, passes
         )

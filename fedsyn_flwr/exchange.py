@@ -121,8 +121,9 @@ def look_often(proxies: Collection[ClientProxy]) -> None:
     With few and quick clients a round is little but waiting for the next look. Real nodes are
     asked over a network, at a pace of its own.
     """
-    for grid in {id(g): g for proxy in proxies if (g := getattr(proxy, "grid", None))}.values():
-        if hasattr(grid, "pull_interval"):
+    for proxy in proxies:  # all of one grid
+        grid = getattr(proxy, "grid", None)
+        if grid is not None and hasattr(grid, "pull_interval"):
             grid.pull_interval = min(FLOWERS_INTERVAL, len(proxies) / LOOKS)
 
 

@@ -21,7 +21,7 @@ from fedsyn_flwr import distillation as d
 from fedsyn_flwr.config import Config, RefinementConfig
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import FlatModel, Vectors
-from fedsyn_flwr.graphs import Graphs, plainly
+from fedsyn_flwr.graphs import Graphs
 from fedsyn_flwr.models import SplitModel
 from fedsyn_flwr.payload import Group
 from fedsyn_flwr.readings import Reading, resolved
@@ -76,7 +76,7 @@ class Refiner:
         self.modules = set(settings.mrtf_modules.split("+"))
         self.seed, self.batch_size = config.federation.seed, config.output.eval_batch_size
         self.config = config
-        self.passes = Graphs().of("distillation") if config.train.cuda_graphs else plainly
+        self.passes = Graphs(config.train.cuda_graphs).of("distillation")
         self.past_losses: list[float] = []
         self.memory: Tensor | None = None
         self.clear(None)

@@ -27,12 +27,16 @@ FREE, OFFERED, TAKEN = 0, 1, 2
 
 
 class Place(TypedDict):
-    """Where arrays lie, as JSON: dtype, shape and offset of each in a process's file."""
+    """Where arrays lie, as JSON: dtype, shape and offset of each in a process's file.
+
+    ``end`` is the offset after the last of them.
+    """
 
     pid: int
     fd: int
     token: str
     slot: bool
+    end: int
     arrays: list[tuple[str, list[int], int]]
 
 
@@ -79,8 +83,14 @@ class File:
             content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             self._pages[start : start + len(content)] = content
         self._pages[0] = OFFERED if slot else FREE
-        token = self.token.hex()
-        return {"pid": os.getpid(), "fd": self.fd, "token": token, "slot": slot, "arrays": places}
+        return {
+            "pid": os.getpid(),
+            "fd": self.fd,
+            "token": self.token.hex(),
+            "slot": slot,
+            "end": end,
+            "arrays": places,
+        }
 
     def _make_room(self, size: int) -> None:
         """Grow to at least so many bytes, with memory behind each; OSError if there is none."""
@@ -187,10 +197,10 @@ class _KnownSlots:
 
     def pages(self, place: Place) -> np.ndarray:
         """A slot's file."""
-        link, end = _link(place), _end(place)
+        link = _link(place)
         with self.lock:
             token, pages = self.known.get(link, ("", np.empty(0, np.uint8)))
-            if token != place["token"] or end > len(pages):
+            if token != place["token"] or place["end"] > len(pages):
                 self.forget_gone()
                 pages = _mapped(place)
                 self.known[link] = place["token"], pages
@@ -199,13 +209,6 @@ class _KnownSlots:
     def forget_gone(self) -> None:
         """Let go of slots whose owner has ended or dropped them."""
         self.known = {link: slot for link, slot in self.known.items() if os.path.lexists(link)}
-
-
-def _end(place: Place) -> int:
-    """Where the last array ends, in bytes."""
-    return max(
-        start + math.prod(shape) * np.dtype(t).itemsize for t, shape, start in place["arrays"]
-    )
 
 
 _SLOTS = _KnownSlots()

@@ -1,6 +1,6 @@
 """What a process keeps resident for all the clients it serves: data, model, device."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from fedsyn_flwr.data.own import SCHEME
 from fedsyn_flwr.device import bound_memory, gpu_share
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import FlatModel
-from fedsyn_flwr.graphs import Graphs, Passes, plainly
+from fedsyn_flwr.graphs import Graphs
 from fedsyn_flwr.node import OwnData, own_data
 from fedsyn_flwr.runtime import keep_freed_memory
 from fedsyn_flwr.shared import Slots
@@ -55,7 +55,7 @@ class Worker:
         self.spares: list[FlatModel] = []
         self.kept: dict[str, Any] = {}
         self.slots = Slots()
-        self.graphs = Graphs() if settings.train.cuda_graphs else None
+        self.graphs = Graphs(settings.train.cuda_graphs)
 
     def rows(self, partition: int) -> Tensor:
         """Indices of a client's samples, shape (n,); on a node with its own data all there are."""
@@ -95,10 +95,6 @@ class Worker:
             self.kept[name] = build()
         found: T = self.kept[name]
         return found
-
-    def passes(self, *kind: Hashable) -> Passes:
-        """How passes of a kind are done: replayed where the run says so."""
-        return self.graphs.of(*kind) if self.graphs else plainly
 
     def state(self, run: str) -> NodeState:
         """This node's store for a run."""

@@ -11,7 +11,7 @@ from torch import nn
 from clients.base import FedClient
 from fedsyn_flwr.config import TrainConfig
 from fedsyn_flwr.flat import FlatModel
-from fedsyn_flwr.graphs import plainly
+from fedsyn_flwr.graphs import Graphs
 from fedsyn_flwr.models import SplitModel
 from fedsyn_flwr.payload import Group, Groups, pack, unpack
 from fedsyn_flwr.state import NodeState
@@ -58,7 +58,7 @@ def quadratic(kind: type[FedClient], folder: Path, params: Any = None, **train: 
         ),
         fetch=lambda chosen, generator: Batch(torch.zeros(2, 1), torch.zeros(2)),
         state=lambda run: NodeState(folder, run),
-        passes=lambda *kind: plainly,
+        graphs=Graphs(on=False),
     )
     return Quadratic(worker, 0)
 
