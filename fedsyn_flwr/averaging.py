@@ -1,6 +1,6 @@
 """The average of models that arrive one by one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,7 @@ from fedsyn_flwr.flat import Vectors
 
 PIECE = 1 << 14  # of a vector at a time: what it takes stays in the processor's cache
 TOGETHER = 4  # models: their sum is read and written once for all of them
+LAST = 2  # models before the last: they are added as they come, since a round ends with them
 
 
 class RunningAverage:
@@ -17,13 +18,19 @@ class RunningAverage:
     Sums are float64, so that the average of one model is that model bit for bit; the result has
     the vectors' own types. Counters are not averaged but taken as the maximum.
 
+    Parameters
+    ----------
+    expected : int, optional
+        How many models there will be, where that is known.
+
     Attributes
     ----------
     weight : float
         Σ p_k.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, expected: int = 0) -> None:
+        self.missing = expected
         self.weight = 0.0
         self.sums: Vectors = {}
         self.waiting: list[tuple[Vectors, float]] = []
@@ -32,11 +39,15 @@ class RunningAverage:
         """Add a model with weight p_k > 0; it is kept until its turn, and must not change."""
         self.waiting.append((vectors, weight))
         self.weight += weight
-        if len(self.waiting) == TOGETHER:
+        self.missing -= 1
+        if len(self.waiting) == TOGETHER or 0 < self.missing <= LAST:
             self.sum_up()
 
-    def sum_up(self) -> None:
-        """Take the models that wait into the sums, in the order in which they came."""
+    def sum_up(self, mean: Vectors | None = None) -> None:
+        """Take the models that wait into the sums, in the order in which they came.
+
+        And the sums, divided by the weight, into ``mean``, where it is given.
+        """
         models, weights = [m for m, _ in self.waiting], [p for _, p in self.waiting]
         self.waiting = []
         if not self.sums:
@@ -46,38 +57,35 @@ class RunningAverage:
                 "counters": models[0]["counters"].copy(),
             }
         for kind in ("trainable", "buffers"):
-            add_scaled(self.sums[kind], [model[kind] for model in models], weights)
+            for piece, total in add_scaled(self.sums[kind], [m[kind] for m in models], weights):
+                if mean is not None:
+                    mean[kind][piece] = total / self.weight
         for model in models:
             np.maximum(self.sums["counters"], model["counters"], out=self.sums["counters"])
 
     def mean(self) -> Vectors:
         """The average, float32 and int64, of at least one model."""
-        if self.waiting:
-            self.sum_up()
-        mean = {kind: divided(self.sums[kind], self.weight) for kind in ("trainable", "buffers")}
+        like = self.sums or self.waiting[0][0]
+        mean = {kind: np.empty(like[kind].shape, np.float32) for kind in ("trainable", "buffers")}
+        self.sum_up(mean)
         return {**mean, "counters": self.sums["counters"]}
 
 
 def add_scaled(
     sums: NDArray[np.float64], vectors: Sequence[NDArray[np.float32]], weights: Sequence[float]
-) -> None:
-    """``sums += Σ weight · vector`` in float64, one vector after the other.
+) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+    """``sums += Σ weight · vector`` in float64, one vector after the other, piece by piece.
 
-    It takes no more memory than a piece of them.
+    Yields where a piece lies and its sum, while it is in the cache; it takes no more memory than
+    that.
     """
     product = np.empty(min(PIECE, len(sums)))
     for start in range(0, len(sums), PIECE):
-        total = sums[start : start + PIECE]
+        piece = slice(start, start + PIECE)
+        total = sums[piece]
         scaled = product[: len(total)]
         for vector, weight in zip(vectors, weights, strict=True):
-            scaled[:] = vector[start : start + PIECE]
+            scaled[:] = vector[piece]
             scaled *= weight
             total += scaled
-
-
-def divided(sums: NDArray[np.float64], weight: float) -> NDArray[np.float32]:
-    """``sums / weight``, divided in float64 and then rounded, piece by piece."""
-    mean = np.empty(sums.shape, np.float32)
-    for start in range(0, len(sums), PIECE):
-        mean[start : start + PIECE] = sums[start : start + PIECE] / weight
-    return mean
+        yield piece, total

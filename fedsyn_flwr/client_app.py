@@ -4,6 +4,8 @@ from flwr.app import Context
 from flwr.client import Client
 from flwr.clientapp import ClientApp
 
+from fedsyn_flwr.prompt import deliver_promptly
+
 
 def client_fn(context: Context) -> Client:
     """The client of this node's data, on top of the process's resident worker."""
@@ -19,4 +21,5 @@ def client_fn(context: Context) -> Client:
     return client
 
 
+deliver_promptly()  # a simulation loads this file before it starts its engine
 app = ClientApp(client_fn=client_fn)

@@ -23,6 +23,15 @@ def to_device(x: Tensor, device: torch.device) -> Tensor:
     return x.pin_memory().to(device, non_blocking=True)
 
 
+def overwrite(x: Tensor, array: np.ndarray) -> None:
+    """Put an array, which may be read-only, into a tensor of its shape, waiting for no device."""
+    if x.device.type == "cpu":
+        np.copyto(x.numpy(), array)
+    else:
+        host = torch.from_numpy(np.require(array, requirements=["W"]))
+        x.copy_(to_device(host, x.device))
+
+
 def to_host(tensors: Iterable[Tensor]) -> list[np.ndarray]:
     """The tensors as arrays, waiting for a device once; on the CPU they share memory with them."""
     arrays: list[np.ndarray] = []

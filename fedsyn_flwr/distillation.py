@@ -238,10 +238,9 @@ def distil(
     form = (id(flat), settings.moving_statistics, settings.amp)
 
     def work(x: Tensor, p: Tensor) -> Tensors:
-        flat.grad.zero_()
         with precision(x.device, settings.amp):
             loss = soft_cross_entropy(flat.module(x), p)
-        loss.backward()
+        flat.backward(loss)
         return (loss.detach(),)
 
     with torch.random.fork_rng(devices=[]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -12,13 +12,11 @@ from flwr.server.client_proxy import ClientProxy
 
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.healing import is_transient
-from fedsyn_flwr.payload import hold, nbytes, points
+from fedsyn_flwr.payload import hold, may_be_read_late, nbytes, points
 from fedsyn_flwr.rng import numpy_generator
 from fedsyn_flwr.shared import SenderGone
 
 ATTEMPTS = 3
-FLOWERS_INTERVAL = 0.1  # s between two looks for a reply, in a simulation
-LOOKS = 500  # a second for all replies together: more would cost more than the waiting
 WRAPPED = re.compile(r"<class '(?:[\w.]+\.)?(\w+)'>:<'(.*)'>\)", re.DOTALL)  # by a SuperNode
 # Flower's own words for a node that does not answer → ours.
 SILENCES = {
@@ -77,6 +75,7 @@ def call(partition: int, proxy: ClientProxy, ins: FitIns, timeout: float | None)
         except Exception as error:  # whatever the transport raises is that client's failure
             died = isinstance(error, SenderGone) or is_transient(str(error))
             if not (attempts_left and died):
+                may_be_read_late(ins.parameters)
                 return Reply(partition, None, reason_of(str(error)), down, 0)
     if result.status.code != Code.OK:
         return Reply(partition, None, reason_of(result.status.message), down, 0)
@@ -92,10 +91,9 @@ def exchange(
     """Send all messages at once, yield the replies in partition order.
 
     Replies that arrive early wait for their turn, so whatever is summed over them does not depend
-    on the order of arrival. There is a thread per client in flight, since each polls for its
+    on the order of arrival. There is a thread per client in flight, since each waits for its
     reply.
     """
-    look_often([roster[partition] for partition in messages])
     done = 0
 
     def finished(_: object) -> None:
@@ -113,18 +111,6 @@ def exchange(
         for i, future in enumerate(futures):
             yield future.result()
             futures[i] = None  # type: ignore[call-overload]  # free the reply once used
-
-
-def look_often(proxies: Collection[ClientProxy]) -> None:
-    """Have Flower look for a simulation's replies as often as so many of them allow.
-
-    With few and quick clients a round is little but waiting for the next look. Real nodes are
-    asked over a network, at a pace of its own.
-    """
-    for proxy in proxies:  # all of one grid
-        grid = getattr(proxy, "grid", None)
-        if grid is not None and hasattr(grid, "pull_interval"):
-            grid.pull_interval = min(FLOWERS_INTERVAL, len(proxies) / LOOKS)
 
 
 def reason_of(message: str) -> str:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import TypeVar
 
-from fedsyn_flwr.device import to_device, to_host
+from fedsyn_flwr.device import overwrite, to_host
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.models import SplitModel
 
@@ -92,6 +92,7 @@ class FlatModel(Generic[M]):
         self.buffers = self._vector("buffers", torch.float32, device)
         self.counters = self._vector("counters", torch.int64, device)
         self.grad = torch.zeros_like(self.trainable)
+        self._gradients: list[tuple[Tensor, Tensor]] = []  # parameter, its place in ``grad``
         self._adopt()
 
     def _vector(self, kind: str, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -109,8 +110,26 @@ class FlatModel(Generic[M]):
             tensor.data = view
             if slot.kind == "trainable":
                 tensor.grad = slot.view(self.grad)
+                self._gradients.append((tensor, tensor.grad))
         # An optimiser over the one flat vector finds its gradient here.
         self.trainable.grad = self.grad
+
+    def backward(self, objective: Tensor) -> None:
+        """The gradient of a scalar into ``grad``, over what was there.
+
+        To let PyTorch hand out its own and copy them costs one pass over the memory less than to
+        have it add them to zeros.
+        """
+        for parameter, _ in self._gradients:
+            parameter.grad = None
+        objective.backward()
+        with torch.no_grad():
+            for parameter, place in self._gradients:
+                if parameter.grad is None:
+                    place.zero_()
+                else:
+                    place.copy_(parameter.grad)
+                parameter.grad = place
 
     def vectors(self) -> Vectors:
         """The three vectors as NumPy arrays (views on CPU: copy before the model changes)."""
@@ -142,8 +161,7 @@ class FlatModel(Generic[M]):
                     f"model mismatch: {kind} has {new.shape[0]} values, expected {own.shape[0]}; "
                     "server and clients must run the same conf and version"
                 )
-            host = torch.from_numpy(np.require(new, requirements=["W"]))
-            own.copy_(to_device(host, own.device))
+            overwrite(own, new)
 
     def named(self) -> dict[str, Tensor]:
         """Contiguous copies by name, for safetensors."""

@@ -168,6 +168,16 @@ class Held(Parameters):
     arrays: NDArrays = field(default_factory=list)
 
 
+@dataclass
+class Lent(Parameters):
+    """Parameters that point at a file of ours, theirs until this object goes."""
+
+    file: shared.File
+
+
+OUTBOX = shared.Outbox()
+
+
 def hold(parameters: Parameters) -> Parameters:
     """Take hold of what a message only points at, where it does; errors as for `fetched`."""
     if len(parameters.tensors) != 1:
@@ -198,14 +208,21 @@ def _arrays(parameters: Parameters) -> NDArrays:
 def to_parameters(groups: Groups, layout: str, by_reference: bool = False) -> Parameters:
     """Groups as Flower's serialised Parameters, or as such that point at shared memory.
 
-    The memory is dropped with the object returned, so keep that until all receivers are done.
+    The memory is let go with the object returned, so keep that until all receivers are done.
     """
     if not by_reference:
         return ndarrays_to_parameters(pack(groups, layout))
-    file = shared.File()
-    parameters = ndarrays_to_parameters(pack(groups, layout, file.write))
-    weakref.finalize(parameters, file.close)
-    return parameters
+    file = OUTBOX.file()
+    sent = ndarrays_to_parameters(pack(groups, layout, file.write))
+    lent = Lent(sent.tensors, sent.tensor_type, file)
+    weakref.finalize(lent, OUTBOX.take_back, file)
+    return lent
+
+
+def may_be_read_late(parameters: Parameters) -> None:
+    """Say that a receiver did not answer, and could still look at what it was sent."""
+    if isinstance(parameters, Lent):
+        parameters.file.reusable = False
 
 
 def from_parameters(parameters: Parameters, layout: str) -> Groups:

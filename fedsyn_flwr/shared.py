@@ -57,11 +57,16 @@ class File:
     """An anonymous file of this process, mapped for as long as this object is there."""
 
     fd: int = field(default_factory=lambda: os.memfd_create("fedsyn-flwr"))
-    token: bytes = field(default_factory=lambda: os.urandom(16))
+    reusable: bool = True
 
     def __post_init__(self) -> None:
         self._close = weakref.finalize(self, os.close, self.fd)
         self._make_room(HEAD)
+        self.rename()
+
+    def rename(self) -> None:
+        """Give it another token: whoever comes late for what it held will not take it for that."""
+        self.token = os.urandom(16)
         self._pages[TOKEN] = np.frombuffer(self.token, np.uint8)
 
     @property
@@ -101,6 +106,31 @@ class File:
     def close(self) -> None:
         """Let it go, now and not when this object goes; who has mapped it keeps it."""
         self._close()
+
+
+class Outbox:
+    """Files for what a process sends to many: one that was let go is kept and written again.
+
+    Pages that are there already cost nothing but the copy.
+    """
+
+    def __init__(self) -> None:
+        self.spare: list[File] = []
+
+    def file(self) -> File:
+        """A file that nobody reads."""
+        if not self.spare:
+            return File()
+        file = self.spare.pop()
+        file.rename()
+        return file
+
+    def take_back(self, file: File) -> None:
+        """Keep one file for the next message; let others go, and what may still be read."""
+        if file.reusable and not self.spare:
+            self.spare.append(file)
+        else:
+            file.close()
 
 
 class Slots:
@@ -153,14 +183,17 @@ class Lease:
 
 
 def opened(place: Place) -> list[np.ndarray]:
-    """Views of the arrays at a place: writable, and no other receiver sees what is written.
+    """Views of the arrays at a place; those of a message, which others see as well, are read-only.
+
+    A message's are good until it is answered: after that its memory may be written again.
 
     Raises
     ------
     SenderGone
         If they are not there any more.
     """
-    pages = np.asarray(Lease(_SLOTS.pages(place))) if place["slot"] else _mapped(place)
+    slot = place["slot"]
+    pages = np.asarray(Lease(_SLOTS.pages(place))) if slot else _MESSAGES.pages(place)
     arrays = []
     for dtype, shape, start in place["arrays"]:
         size = math.prod(shape) * np.dtype(dtype).itemsize
@@ -169,46 +202,62 @@ def opened(place: Place) -> list[np.ndarray]:
 
 
 def _mapped(place: Place) -> np.ndarray:
-    """A sender's file, uint8: a slot as it is, else private to whoever asks."""
+    """A sender's file, uint8: a slot to be marked as taken and free, else read-only."""
     try:
         flags = os.O_RDWR if place["slot"] else os.O_RDONLY
         fd = os.open(_link(place), flags | os.O_CLOEXEC)
     except OSError as error:
         raise SenderGone(f"process {place['pid']}: {error.strerror}") from None
     try:
-        if os.pread(fd, 16, TOKEN.start) != bytes.fromhex(place["token"]):
-            raise SenderGone(f"process {place['pid']} holds something else there")
-        access = mmap.ACCESS_WRITE if place["slot"] else mmap.ACCESS_COPY
-        return np.frombuffer(mmap.mmap(fd, 0, access=access), np.uint8)
+        access = mmap.ACCESS_WRITE if place["slot"] else mmap.ACCESS_READ
+        pages = np.frombuffer(mmap.mmap(fd, 0, access=access), np.uint8)
     finally:
         os.close(fd)
+    if not _is_meant(pages, place):
+        raise SenderGone(f"process {place['pid']} holds something else there")
+    return pages
+
+
+def _is_meant(pages: np.ndarray, place: Place) -> bool:
+    """Whether it is the file, as large as it is now, that the sender wrote of."""
+    return place["end"] <= len(pages) and pages[TOKEN].tobytes() == bytes.fromhex(place["token"])
 
 
 def _link(place: Place) -> str:
     return f"/proc/{place['pid']}/fd/{place['fd']}"
 
 
-class _KnownSlots:
-    """Slots this process has read from, mapped still: to map one costs as much as to read it."""
+class _Maps:
+    """Files this process has read from, mapped still: to map one costs as much as to read it.
 
-    def __init__(self) -> None:
-        self.known: dict[str, tuple[str, np.ndarray]] = {}  # link → token, pages
+    Parameters
+    ----------
+    most : int
+        How many are kept, besides those in use.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.known: dict[str, np.ndarray] = {}  # link → pages, what was asked for last at the end
         self.lock = threading.Lock()
 
     def pages(self, place: Place) -> np.ndarray:
-        """A slot's file."""
+        """A sender's file."""
         link = _link(place)
         with self.lock:
-            token, pages = self.known.get(link, ("", np.empty(0, np.uint8)))
-            if token != place["token"] or place["end"] > len(pages):
+            pages = self.known.pop(link, None)
+            if pages is None or not _is_meant(pages, place):
                 self.forget_gone()
                 pages = _mapped(place)
-                self.known[link] = place["token"], pages
+            self.known[link] = pages
+            if len(self.known) > self.most:
+                del self.known[next(iter(self.known))]
         return pages
 
     def forget_gone(self) -> None:
-        """Let go of slots whose owner has ended or dropped them."""
-        self.known = {link: slot for link, slot in self.known.items() if os.path.lexists(link)}
+        """Let go of files whose owner has ended or dropped them."""
+        self.known = {link: pages for link, pages in self.known.items() if os.path.lexists(link)}
 
 
-_SLOTS = _KnownSlots()
+_SLOTS = _Maps(most=1024)
+_MESSAGES = _Maps(most=2)  # a server writes the next one while it holds the last

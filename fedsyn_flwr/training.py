@@ -202,8 +202,7 @@ def descend(
     """
     with precision(flat.grad.device, mixed):
         loss = loss_fn(batch)
-    flat.grad.zero_()
-    loss.objective.backward()
+    flat.backward(loss.objective)
     cross_entropy = loss.cross_entropy.detach()
     return (cross_entropy,) if loss.watched is None else (cross_entropy, loss.watched)
 

@@ -69,6 +69,7 @@ class FedStrategy(Post, Strategy):
         self.pool_version = 0
         self.equip()
         self.attempt = self.sampled = 0
+        self.measured = True
         self.progress = lambda phase, done, total: None
         self.clear()
 
@@ -144,11 +145,11 @@ class FedStrategy(Post, Strategy):
             if server_round == 1:
                 self.prepare()
             self.before_fit(server_round)
-        self.clear()
         federation = self.federation
         key = (federation.seed, server_round, self.attempt)
         sampled = sample_clients(self.roster, federation.fraction_fit, key)
-        self.sampled = len(sampled)
+        self.sampled, self.measured = len(sampled), self.is_evaluated(server_round)
+        self.clear()
         return self.messages(sampled, "train", server_round)
 
     def aggregate_fit(
@@ -182,8 +183,7 @@ class FedStrategy(Post, Strategy):
 
     def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, Metrics] | None:
         """Loss and accuracy of the global model on the test set, every ``evaluate-every``."""
-        every, last = self.config.output.evaluate_every, self.federation.num_server_rounds
-        if server_round % every and server_round != last:
+        if not self.is_evaluated(server_round):
             return None
         self.flat.load(self.model)
         loss, accuracy = self.evaluator(self.flat.module)
@@ -208,6 +208,11 @@ class FedStrategy(Post, Strategy):
 
     # ---- tools
 
+    def is_evaluated(self, server_round: int) -> bool:
+        """Whether a round's result is measured: every ``evaluate-every``, and the last."""
+        every, last = self.config.output.evaluate_every, self.federation.num_server_rounds
+        return server_round % every == 0 or server_round == last
+
     def enrol(self, client_manager: ClientManager) -> None:
         """Wait for the federation."""
         probe = Probe(self.federation.transport)
@@ -227,7 +232,8 @@ class FedStrategy(Post, Strategy):
 
     def adopt(self, parameters: Parameters) -> None:
         """Take over a model that came from outside."""
-        self.model = from_parameters(hold(parameters), self.flat.layout)["model"]
+        model = from_parameters(hold(parameters), self.flat.layout)["model"]
+        self.model = {kind: vector.copy() for kind, vector in model.items()}
         self.parameters = parameters
 
     def clear(self) -> None:

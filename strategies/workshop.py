@@ -43,6 +43,7 @@ class Workshop(Ledger):
     model: Vectors
     roster: Roster
     sampled: int
+    measured: bool
 
     def equip(self) -> None:
         """Build the tools that the configuration names; UserError where they do not fit."""
@@ -55,18 +56,20 @@ class Workshop(Ledger):
 
     def open_sums(self) -> None:
         """Empty sums over a round's clients: their models, how far these moved, their losses."""
-        self.average = RunningAverage()
-        self.drift = Drift(self.model["trainable"])
+        self.average = RunningAverage(expected=self.sampled)
+        self.drift = Drift(self.model["trainable"]) if self.measured else None
         self.losses: list[tuple[float, int]] = []
 
     def count_in(self, model: Vectors, weight: float) -> None:
         """Take a client's model into the sums."""
         self.average.add(model, weight)
-        self.drift.add(model["trainable"], weight)
+        if self.drift:
+            self.drift.add(model["trainable"], weight)
 
     def measure(self, mean: Vectors) -> None:
         """Report what the round's clients have in common, given their average."""
-        self.metrics |= self.drift.metrics(mean["trainable"])
+        if self.drift:
+            self.metrics |= self.drift.metrics(mean["trainable"])
         total = sum(n for _, n in self.losses)
         self.metrics["clients/train_loss"] = sum(loss * n for loss, n in self.losses) / total
 

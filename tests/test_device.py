@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from fedsyn_flwr import assembly, config, losses
 from fedsyn_flwr.device import bound_memory, gpu_share, has_bfloat16, precision, to_device, to_host
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.flat import FlatModel
+from fedsyn_flwr.flat import FlatModel, digest
 from fedsyn_flwr.graphs import plainly
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -54,7 +54,7 @@ def test_to_a_gpu_through_pinned_memory_without_waiting() -> None:
 
 def test_training_data_and_models_are_copied_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Indices and crops of a batch, and the payload."""
-    from fedsyn_flwr import flat
+    from fedsyn_flwr import device
     from fedsyn_flwr.data import ImageSet, ResidentData, augment, resident
 
     crossed: list[tuple[str, torch.dtype, int]] = []
@@ -62,7 +62,7 @@ def test_training_data_and_models_are_copied_by_it(monkeypatch: pytest.MonkeyPat
     def spy(where: str) -> Any:
         return lambda x, device: (crossed.append((where, x.dtype, x.dim())), x)[1]
 
-    for module in (flat, resident):
+    for module in (device, resident):
         monkeypatch.setattr(module, "to_device", spy(module.__name__.split(".")[-1]))
     pixels = np.zeros((4, 3, 8, 8), np.uint8)
     images = ImageSet(pixels, np.zeros(4, np.int64), {}, ["a"])
@@ -72,9 +72,15 @@ def test_training_data_and_models_are_copied_by_it(monkeypatch: pytest.MonkeyPat
     data.y(rows)
     assert [dim for _, dtype, dim in crossed if dtype == torch.int64] == [1, 2, 2, 1]
     crossed.clear()
-    model = FlatModel(nn.Linear(2, 2))
-    model.load(model.copy_vectors())
-    assert [where for where, *_ in crossed] == ["flat"] * 3
+    model, elsewhere = FlatModel(nn.Linear(2, 2)), FlatModel(nn.Linear(2, 2, device="meta"))
+    vectors = model.copy_vectors()
+    for array in vectors.values():
+        array.flags.writeable = False  # as from shared memory
+    elsewhere.load(vectors)
+    assert [where for where, *_ in crossed] == ["device"] * 3
+    model.load({kind: array + 1 for kind, array in vectors.items()})
+    assert len(crossed) == 3
+    assert digest(model.vectors()) == digest({kind: a + 1 for kind, a in vectors.items()})
 
 
 def test_normalising_makes_its_constants_once(monkeypatch: pytest.MonkeyPatch) -> None:

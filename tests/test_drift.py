@@ -112,6 +112,12 @@ def test_the_order_of_arrival_makes_no_difference(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
+def test_it_is_measured_where_the_model_is_evaluated(tmp_path: Path) -> None:
+    rows = lines(federation(tmp_path, **{"evaluate-every": 2, "num-server-rounds": 3}).run())
+    assert [bool(KEYS & row.keys()) for row in rows] == [False, True, True]
+    assert [row.keys() > KEYS for row in rows] == ["server/test_loss" in row for row in rows]
+
+
 def test_every_round_is_measured_and_the_model_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

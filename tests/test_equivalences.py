@@ -140,18 +140,29 @@ def test_average_by_hand() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, PIECE, 2 * PIECE + 3])
 @pytest.mark.parametrize("count", [1, TOGETHER, 2 * TOGETHER + 1])
-def test_sums_of_some_at_a_time_are_the_sums(size: int, count: int) -> None:
+@pytest.mark.parametrize("known", [True, False])
+def test_sums_of_some_at_a_time_are_the_sums(size: int, count: int, known: bool) -> None:
     """To the bit: whatever waits for others, and however the vectors are cut."""
     rng = np.random.default_rng(0)
     models, weights = rng.normal(size=(count, size)).astype(np.float32), rng.uniform(size=count)
-    average, sums = RunningAverage(), np.zeros(size)
+    average, sums = RunningAverage(expected=count if known else 0), np.zeros(size)
     for model, weight in zip(models, weights, strict=True):
         vectors = {"trainable": model, "buffers": model[:0], "counters": np.zeros(0, np.int64)}
         average.add(vectors, float(weight))
         sums += weight * model.astype(np.float64)
     expected = (sums / average.weight).astype(np.float32)
     assert average.weight == pytest.approx(weights.sum())
-    assert average.mean()["trainable"].tobytes() == expected.tobytes()
+    for _ in range(2):
+        assert average.mean()["trainable"].tobytes() == expected.tobytes()
+
+
+def test_the_last_models_wait_for_no_other() -> None:
+    vectors = {"trainable": np.ones(3, np.float32), "buffers": np.ones(1, np.float32)}
+    average, waiting = RunningAverage(expected=2 * TOGETHER + 3), []
+    for _ in range(2 * TOGETHER + 3):
+        average.add({**vectors, "counters": np.zeros(0, np.int64)}, 1.0)
+        waiting.append(len(average.waiting))
+    assert waiting == [1, 2, 3, 0, 1, 2, 3, 0, 0, 0, 1]
 
 
 @pytest.mark.parametrize(("weighting", "expected"), [("examples", 2.0), ("uniform", 3.0)])

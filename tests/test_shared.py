@@ -42,6 +42,7 @@ def files() -> int:
     """Open descriptors of shared memory of ours in this process; a map has one, too."""
     gc.collect()
     shared._SLOTS.forget_gone()
+    shared._MESSAGES.known.clear()
     links = (os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if fd_is(fd))
     return sum("memfd:fedsyn-flwr" in link for link in links)
 
@@ -66,28 +67,64 @@ def test_the_same_groups_as_in_the_message(sent: dict[str, dict[str, np.ndarray]
         for key, array in expected[name].items():
             assert (got[name][key].dtype, got[name][key].shape) == (array.dtype, array.shape)
             assert got[name][key].tobytes() == array.tobytes()
-            assert got[name][key].flags.writeable
 
 
-def test_a_message_is_small_and_its_memory_goes_with_it() -> None:
-    before, parameters = files(), to_parameters(model(), "a", by_reference=True)
-    assert points(parameters)
-    assert sum(len(t) for t in parameters.tensors) < 1_000
-    assert files() == before + 2  # a file and its map
-    held = hold(parameters)
-    del parameters
-    assert files() == before + 1  # held
-    assert from_parameters(held, "a")["model"]["w"].sum() == 5_000
-    del held
+def test_a_message_is_small_and_its_memory_is_written_again() -> None:
+    to_parameters(model(), "a", by_reference=True)  # one file is kept
+    before = files()
+    sent = [to_parameters(model(i), "a", by_reference=True) for i in range(3)]
+    assert all(points(parameters) for parameters in sent)
+    assert all(sum(len(t) for t in parameters.tensors) < 1_000 for parameters in sent)
+    assert files() == before + 4  # two more files and their maps
+    assert [values(parameters) for parameters in sent] == [0, 1, 2]
+    del sent
     assert files() == before
+    assert values(to_parameters(model(7), "a", by_reference=True)) == 7
 
 
-def test_what_a_receiver_writes_nobody_sees() -> None:
+def values(parameters: Any) -> float:
+    """The one value of a model's vector."""
+    (value,) = set(from_parameters(hold(parameters), "a")["model"]["w"].tolist())
+    return float(value)
+
+
+def test_who_comes_too_late_finds_nothing() -> None:
+    """Rather than what was written there since."""
+    parameters = to_parameters(model(1), "a", by_reference=True)
+    late = ndarrays_to_parameters([payload._first(parameters)])
+    assert values(late) == 1
+    del parameters
+    again = to_parameters(model(2), "a", by_reference=True)
+    with pytest.raises(shared.SenderGone):
+        hold(late)
+    assert values(again) == 2
+
+
+def test_what_may_be_read_late_is_not_written_again() -> None:
+    parameters = to_parameters(model(1), "a", by_reference=True)
+    reader = from_parameters(hold(parameters), "a")["model"]["w"]
+
+    class Silent:
+        def fit(self, ins: FitIns, timeout: Any, group_id: Any) -> FitRes:
+            raise ValueError("Error: Message Unavailable")
+
+    reply = call(0, Silent(), FitIns(parameters, {"round": 1}), None)  # type: ignore[arg-type]
+    assert reply.reason == "no answer within round-timeout"
+    del parameters
+    to_parameters(model(2), "a", by_reference=True)
+    assert set(reader.tolist()) == {1.0}
+
+
+def test_a_receiver_cannot_write_what_others_read() -> None:
     parameters = to_parameters(model(), "a", by_reference=True)
-    first, second = (from_parameters(hold(parameters), "a")["model"]["w"] for _ in range(2))
-    first[:] = 7
-    assert second.sum() == 5_000
-    assert from_parameters(hold(parameters), "a")["model"]["w"].sum() == 5_000
+    with pytest.raises(ValueError, match="read-only"):
+        from_parameters(hold(parameters), "a")["model"]["w"][:] = 7
+
+
+def test_a_message_longer_than_the_last_is_read_to_its_end() -> None:
+    for size in (10, 50_000, 20):
+        arrays = {"model": {"w": np.full(size, size, np.float32)}}
+        assert values(to_parameters(arrays, "a", by_reference=True)) == size
 
 
 def test_a_slot_is_written_again_once_nobody_looks_at_it() -> None:
@@ -173,7 +210,7 @@ def test_slots_that_are_gone_are_forgotten() -> None:
 
 
 def known_tokens() -> set[str]:
-    return {token for token, _ in shared._SLOTS.known.values()}
+    return {pages[shared.TOKEN].tobytes().hex() for pages in shared._SLOTS.known.values()}
 
 
 def test_another_file_under_the_same_number_is_not_read() -> None:
@@ -196,6 +233,7 @@ def test_without_room_the_message_carries_its_arrays(monkeypatch: pytest.MonkeyP
         fallocate(fd, start, size)
 
     monkeypatch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr(payload, "OUTBOX", shared.Outbox())
     parameters = to_parameters(model(), "a", by_reference=True)
     assert not points(parameters)
     assert from_parameters(parameters, "a")["model"]["w"].sum() == 5_000

@@ -204,10 +204,9 @@ class Teaching:
 
     def step(self, heads: Heads, weights: Tensor, y: Tensor, eps: Tensor) -> Tensor:
         """One step of Adam on labels (B,) and noise; returns the two terms, shape (2,)."""
-        self.flat.grad.zero_()
         z = self.flat.module(y, eps)
         terms = torch.stack([teacher_loss(heads(z), y, weights), diversity(eps, z)])
-        (terms[0] + self.settings.diversity * terms[1]).backward()
+        self.flat.backward(terms[0] + self.settings.diversity * terms[1])
         self.adam.step()
         return terms.detach()
 
