@@ -101,13 +101,14 @@ class FedClient(NumPyClient):
         )
         self.partition = int(config.get("partition", self.partition))
         groups = unpack(fetched(parameters), self.flat.layout)
+        by_reference = is_shared(parameters)
         if "model" in groups:  # a phase may do without
+            if by_reference and self.round.phase == "train":
+                self.worker.move_in(self.round)
             self.flat.load(groups["model"])
         answer, metrics = self.phase(groups)
         metrics |= {"partition-id": self.partition, "phase": self.round.phase}
-        share = (
-            partial(self.worker.slots.write, message=self.round) if is_shared(parameters) else None
-        )
+        share = partial(self.worker.slots.write, message=self.round) if by_reference else None
         return pack(answer, self.flat.layout, share), len(self.indices), metrics
 
     def phase(self, groups: Groups) -> tuple[Groups, Metrics]:

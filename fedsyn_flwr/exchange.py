@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from flwr.common import Code, FitIns, FitRes
@@ -17,6 +18,7 @@ from fedsyn_flwr.rng import numpy_generator
 from fedsyn_flwr.shared import SenderGone
 
 ATTEMPTS = 3
+THREADS = ThreadPoolExecutor(max_workers=128)  # made when first needed, then kept
 WRAPPED = re.compile(r"<class '(?:[\w.]+\.)?(\w+)'>:<'(.*)'>\)", re.DOTALL)  # by a SuperNode
 # Flower's own words for a node that does not answer → ours.
 SILENCES = {
@@ -102,15 +104,18 @@ def exchange(
         if progress:
             progress(done, len(messages))
 
-    with ThreadPoolExecutor(max_workers=max(1, min(len(messages), 128))) as threads:
-        futures = []
+    futures = deque[Future[Reply]]()
+    try:
         for partition in sorted(messages):
             args = (partition, roster[partition], messages[partition], timeout)
-            futures.append(threads.submit(call, *args))
+            futures.append(THREADS.submit(call, *args))
             futures[-1].add_done_callback(finished)
-        for i, future in enumerate(futures):
-            yield future.result()
-            futures[i] = None  # type: ignore[call-overload]  # free the reply once used
+        while futures:
+            yield futures.popleft().result()  # kept by nobody, so freed once used
+    finally:
+        for future in futures:
+            future.cancel()
+        wait(futures)
 
 
 def reason_of(message: str) -> str:

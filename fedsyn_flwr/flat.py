@@ -92,6 +92,7 @@ class FlatModel(Generic[M]):
         self.buffers = self._vector("buffers", torch.float32, device)
         self.counters = self._vector("counters", torch.int64, device)
         self.grad = torch.zeros_like(self.trainable)
+        self._tensors: list[tuple[Slot, Tensor]] = []
         self._gradients: list[tuple[Tensor, Tensor]] = []  # parameter, its place in ``grad``
         self._adopt()
 
@@ -108,10 +109,19 @@ class FlatModel(Generic[M]):
             view = slot.view(getattr(self, slot.kind))
             view.copy_(tensor)
             tensor.data = view
+            self._tensors.append((slot, tensor))
             if slot.kind == "trainable":
                 tensor.grad = slot.view(self.grad)
                 self._gradients.append((tensor, tensor.grad))
         # An optimiser over the one flat vector finds its gradient here.
+        self.trainable.grad = self.grad
+
+    def move(self, home: Vectors) -> None:
+        """Live in these vectors from now on, with the values that are in them (on the CPU)."""
+        for kind in KINDS:
+            setattr(self, kind, torch.from_numpy(home[kind]))
+        for slot, tensor in self._tensors:
+            tensor.data = slot.view(getattr(self, slot.kind))
         self.trainable.grad = self.grad
 
     def backward(self, objective: Tensor) -> None:

@@ -70,19 +70,19 @@ def add_messages_to_queue(
         for message in state.get_message_ins(node_id=node, limit=None):
             queue.put(message)
     while not f_stop.is_set():
-        for node in sorted(burst(receivers), key=nodes_mapping.__getitem__):
+        for node in sorted(arrived(receivers, queue), key=nodes_mapping.__getitem__):
             for message in state.get_message_ins(node_id=node, limit=1):
                 queue.put(message)
 
 
-def burst(arrivals: SimpleQueue[int]) -> list[int]:
-    """Whatever arrives close together; nothing if nothing comes for a while."""
-    came, patience = list[int](), STOP
+def arrived(receivers: SimpleQueue[int], queue: Queue[Any]) -> list[int]:
+    """The next receiver, and where actors have work already, all that follow close upon it."""
+    found, patience = list[int](), STOP
     with suppress(Empty):
-        while True:
-            came.append(arrivals.get(timeout=patience))
+        while not found or not queue.empty():
+            found.append(receivers.get(timeout=patience))
             patience = BURST
-    return came
+    return found
 
 
 def send_and_receive(

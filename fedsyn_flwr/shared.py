@@ -26,6 +26,9 @@ TOKEN = slice(1, 17)
 FREE, OFFERED, TAKEN = 0, 1, 2
 
 
+ArrayPlace = tuple[str, list[int], int]
+
+
 class Place(TypedDict):
     """Where arrays lie, as JSON: dtype, shape and offset of each in a process's file.
 
@@ -37,7 +40,7 @@ class Place(TypedDict):
     token: str
     slot: bool
     end: int
-    arrays: list[tuple[str, list[int], int]]
+    arrays: list[ArrayPlace]
 
 
 Share = Callable[[Sequence[np.ndarray]], "Place | None"]
@@ -74,18 +77,32 @@ class File:
         """FREE, OFFERED or TAKEN."""
         return int(self._pages[0])
 
-    def write(self, arrays: Sequence[np.ndarray], slot: bool = False) -> Place | None:
-        """Put arrays into it, over what it holds; None if there is no memory for them."""
-        places, end = [], HEAD
-        for array in arrays:
-            places.append((array.dtype.str, list(array.shape), end))
-            end += array.nbytes + -array.nbytes % ALIGNMENT
+    def room(self, like: Sequence[np.ndarray]) -> list[np.ndarray] | None:
+        """Arrays like these, where `write` would put such; None if there is no memory for them."""
+        places, end = _laid_out(like)
         try:
             self._make_room(end)
         except OSError:
             return None
+        return [_view(self._pages, place) for place in places]
+
+    def write(self, arrays: Sequence[np.ndarray], slot: bool = False) -> Place | None:
+        """Put arrays into it, over what it holds; None if there is no memory for them.
+
+        What is in its `room` already is not copied.
+        """
+        places, end = _laid_out(arrays)
+        contents = {}
         for array, (_, _, start) in zip(arrays, places, strict=True):
             content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            if content.ctypes.data != self._pages.ctypes.data + start:
+                lies_here = np.may_share_memory(content, self._pages)
+                contents[start] = content.copy() if lies_here else content
+        try:
+            self._make_room(end)
+        except OSError:
+            return None
+        for start, content in contents.items():
             self._pages[start : start + len(content)] = content
         self._pages[0] = OFFERED if slot else FREE
         return {
@@ -141,6 +158,20 @@ class Slots:
 
     def __init__(self) -> None:
         self.files: list[tuple[File, Hashable]] = []
+        self.lent: File | None = None
+
+    def lend(self, like: Sequence[np.ndarray], message: Hashable) -> list[np.ndarray] | None:
+        """Room for the first arrays of the next answer, to be made there; None without memory.
+
+        Parameters
+        ----------
+        like : sequence of ndarray
+            Their types and shapes.
+        message : hashable
+            As for `write`.
+        """
+        self.lent = self.lent or self._free(message)
+        return self.lent.room(like)
 
     def write(self, arrays: Sequence[np.ndarray], message: Hashable) -> Place | None:
         """Put an answer into a free file; None if there is no memory for it.
@@ -153,15 +184,17 @@ class Slots:
             Which round and phase it belongs to: what was offered in another one and not taken
             will not be asked for again.
         """
+        file, self.lent = self.lent or self._free(message), None
+        self.files.append((file, message))
+        return file.write(arrays, slot=True)
+
+    def _free(self, message: Hashable) -> File:
         for i, (file, written_for) in enumerate(self.files):
             use = file.use
             if use == FREE or (use == OFFERED and written_for != message):
                 del self.files[i]
-                break
-        else:
-            file = File()
-        self.files.append((file, message))
-        return file.write(arrays, slot=True)
+                return file
+        return File()
 
 
 class Lease:
@@ -194,11 +227,23 @@ def opened(place: Place) -> list[np.ndarray]:
     """
     slot = place["slot"]
     pages = np.asarray(Lease(_SLOTS.pages(place))) if slot else _MESSAGES.pages(place)
-    arrays = []
-    for dtype, shape, start in place["arrays"]:
-        size = math.prod(shape) * np.dtype(dtype).itemsize
-        arrays.append(pages[start : start + size].view(dtype).reshape(shape))
-    return arrays
+    return [_view(pages, array) for array in place["arrays"]]
+
+
+def _laid_out(arrays: Sequence[np.ndarray]) -> tuple[list[ArrayPlace], int]:
+    """Where arrays lie in a file, one after the other, and where the last ends."""
+    places: list[ArrayPlace] = []
+    end = HEAD
+    for array in arrays:
+        places.append((array.dtype.str, list(array.shape), end))
+        end += array.nbytes + -array.nbytes % ALIGNMENT
+    return places, end
+
+
+def _view(pages: np.ndarray, place: ArrayPlace) -> np.ndarray:
+    dtype, shape, start = place
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    return pages[start : start + size].view(dtype).reshape(shape)
 
 
 def _mapped(place: Place) -> np.ndarray:

@@ -1,6 +1,6 @@
 """What a process keeps resident for all the clients it serves: data, model, device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from fedsyn_flwr.data import ImageSet, ResidentData, augment, get_spec
 from fedsyn_flwr.data.own import SCHEME
 from fedsyn_flwr.device import bound_memory, gpu_share
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.flat import FlatModel
+from fedsyn_flwr.flat import KINDS, FlatModel
 from fedsyn_flwr.graphs import Graphs
 from fedsyn_flwr.node import OwnData, own_data
 from fedsyn_flwr.runtime import keep_freed_memory
@@ -77,6 +77,16 @@ class Worker:
         """A training batch, augmented where the run says so."""
         x, y = self.data.x(indices), self.data.y(indices)
         return Batch(augment(x, generator) if self.augmented else x, y)
+
+    def move_in(self, message: Hashable) -> None:
+        """Have the model live where the answer to this message will be, so that it is not copied.
+
+        The answer must begin with it.
+        """
+        if self.device.type == "cpu":
+            home = self.slots.lend(list(self.flat.vectors().values()), message)
+            if home is not None:
+                self.flat.move(dict(zip(KINDS, home, strict=True)))
 
     def spare(self, slot: int) -> FlatModel:
         """Another network like the resident one, for frozen copies: in eval mode, no gradients.
