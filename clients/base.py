@@ -103,7 +103,7 @@ class FedClient(NumPyClient):
         groups = unpack(fetched(parameters), self.flat.layout)
         by_reference = is_shared(parameters)
         if "model" in groups:  # a phase may do without
-            if by_reference and self.round.phase == "train":
+            if by_reference:
                 self.worker.move_in(self.round)
             self.flat.load(groups["model"])
         answer, metrics = self.phase(groups)

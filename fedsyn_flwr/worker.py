@@ -79,14 +79,18 @@ class Worker:
         return Batch(augment(x, generator) if self.augmented else x, y)
 
     def move_in(self, message: Hashable) -> None:
-        """Have the model live where the answer to this message will be, so that it is not copied.
+        """Have the model live where the answer to this message will be: one that begins with it
+        is not copied.
 
-        The answer must begin with it.
+        Its last home is the last answer's, which the server may not have read yet. So whatever
+        the phase, a model is received in a new one, and is good until the answer.
         """
         if self.device.type == "cpu":
-            home = self.slots.lend(list(self.flat.vectors().values()), message)
-            if home is not None:
-                self.flat.move(dict(zip(KINDS, home, strict=True)))
+            vectors = list(self.flat.vectors().values())
+            home = self.slots.lend(vectors, message)
+            if home is None:
+                home = [np.empty_like(vector) for vector in vectors]
+            self.flat.move(dict(zip(KINDS, home, strict=True)))
 
     def spare(self, slot: int) -> FlatModel:
         """Another network like the resident one, for frozen copies: in eval mode, no gradients.

@@ -270,6 +270,36 @@ def test_both_transports_end_in_the_same_bits(strategy: str, tmp_path: Path) -> 
     assert files() == before
 
 
+def test_a_model_is_not_received_where_an_answer_waits(tmp_path: Path) -> None:
+    """Its last home is the answer to an earlier message, of whatever phase."""
+    f = Federation(tmp_path, 2, **KEYS, strategy="hfmds", transport="shared")
+    f.strategy.by_reference = True
+    message = f.strategy.serialise({})
+    answers, contents = [], []
+    for number, phase in enumerate(["train", "synthesis", "synthesis", "train", "synthesis"], 1):
+        config = {"run": "a", "round": number, "phase": phase, "settled": 0, "pool": 0}
+        reply = f.proxies[0].fit(FitIns(message, {**config, "partition": 0}), None, None)
+        assert reply.status.code == Code.OK
+        answers.append(from_parameters(hold(reply.parameters), f.strategy.flat.layout))
+        contents.append(snapshot(answers[-1]))
+        if number == 1:
+            answers[0] = {}  # read, and free again
+    assert [snapshot(answer) for answer in answers[1:]] == contents[1:]
+
+
+def snapshot(groups: dict[str, dict[str, np.ndarray]]) -> list[bytes]:
+    return [array.tobytes() for group in groups.values() for array in group.values()]
+
+
+def test_without_room_for_the_answer_the_model_lives_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Federation(tmp_path / "a", 3, **KEYS, strategy="hfmds").run()
+    monkeypatch.setattr(shared.Slots, "lend", lambda *_: None)
+    f = Federation(tmp_path / "b", 3, **KEYS, strategy="hfmds", transport="shared").run()
+    assert digest(f.model) == digest(plain.model)
+
+
 def test_flowers_own_server_reads_shared_memory_too(tmp_path: Path) -> None:
     plain = Federation(tmp_path / "a", 3, **KEYS, strategy="fedavg").run()
     f = Federation(tmp_path / "b", 3, **KEYS, strategy="fedavg", transport="shared")
