@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from logging import INFO, WARNING
 
@@ -14,7 +13,7 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.exchange import reason_of
+from fedsyn_flwr.exchange import THREADS, reason_of
 from fedsyn_flwr.transport import SEEN
 
 Answer = Mapping[str, Scalar]
@@ -145,10 +144,8 @@ class Roster(dict[int, ClientProxy]):
         self, proxies: Mapping[str, ClientProxy], question: Answer | None
     ) -> dict[str, Answer]:
         """Node → its properties, of all nodes at the same time."""
-        with ThreadPoolExecutor(max_workers=64) as threads:
-            ask = partial(_properties, timeout=self.timeout, question=question)
-            answers = threads.map(ask, proxies.values())
-            return dict(zip(proxies, answers, strict=True))
+        ask = partial(_properties, timeout=self.timeout, question=question)
+        return dict(zip(proxies, THREADS.map(ask, proxies.values()), strict=True))
 
 
 def partitions_of(answers: Mapping[str, Answer], shape: Shape | None) -> dict[str, int]:

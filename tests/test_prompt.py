@@ -88,7 +88,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
 
 
 def test_a_reply_is_there_at_once(engine: Engine) -> None:
-    """Flower's own takes a tenth of a second on average, and up to two."""
+    """Flower's own looks every tenth of a second, for messages and for replies."""
     engine.start()
     engine.answer()
     began = time.perf_counter()
