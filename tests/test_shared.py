@@ -144,6 +144,25 @@ def test_a_slot_is_written_again_once_nobody_looks_at_it() -> None:
     assert second.tolist() == [1] * 9_000
 
 
+@pytest.mark.parametrize("order", [[0, 1], [1, 0], [1]])
+@pytest.mark.parametrize("more", [0, 50_000])
+def test_an_answer_made_in_its_slot_is_sent_as_it_is(order: list[int], more: int) -> None:
+    """In place where it begins with what was lent, and whole where it does not, or grows."""
+    slots, like = shared.Slots(), [np.zeros(700, np.float32), np.zeros(30, np.int64)]
+    lent = slots.lend(like, "round 1")
+    assert lent is not None
+    for i, array in enumerate(lent):
+        array[:] = np.arange(len(array)) + i
+    answer = [*(lent[i] for i in order), np.ones(more)]
+    expected = [array.tolist() for array in answer]
+    place = slots.write(answer, "round 1")
+    assert place is not None
+    assert [array.tolist() for array in shared.opened(place)] == expected
+    (file, _) = slots.files[0]
+    assert len(slots.files) == 1
+    assert place["fd"] == file.fd
+
+
 def test_an_answer_that_was_not_taken_in_its_round_is_overwritten() -> None:
     slots = shared.Slots()
     lost = slots.write([np.ones(4)], message="round 1")
