@@ -198,6 +198,7 @@ class _Watch:
         All of a completed run is on disk; the log of one that ended otherwise is worth a wait.
         """
         now = time.monotonic()
+        self._seen |= bool(status)  # who has spoken was there, however short
         if status == "completed":
             return ""
         if status in ENDED:

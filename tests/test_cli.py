@@ -70,6 +70,7 @@ def test_a_run_that_lingers_after_its_last_word_is_completed(fedsyn):
         ("refuse", 0, "RuntimeError: no server started"),
         ("rayless", 0, "Ray ended: no port is free"),
         ("vanish", 1, "the simulation's process was killed (out of memory?)"),
+        ("blink", 1, "the simulation's process was killed (out of memory?)"),
     ],
 )
 def test_a_failed_run_says_why_and_where(fedsyn, tmp_path, kind, rounds, reason):

@@ -23,7 +23,7 @@ else:
     write_status(folder, "running", 0, phase="start")
     write_round(folder, 1)
 write_status(folder, "running", 1, phase="training", round=2, done=3, total=10)
-if kind in ("hang", "vanish"):
+if kind in ("hang", "vanish", "blink"):
     time.sleep(60)
 if kind == "mute":
     sys.exit(0)
