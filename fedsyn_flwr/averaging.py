@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedsyn_flwr.flat import Vectors
 
-PIECE = 1 << 16  # of a vector at a time: what it takes stays in the processor's cache
+PIECE = 1 << 18  # of a vector at a time: what it takes stays in the processor's cache
 TOGETHER = 4  # models: their sum is read and written once for all of them
 LAST = 2  # models before the last: they are added as they come, since a round ends with them
 

@@ -241,6 +241,7 @@ def distil(
         with precision(x.device, settings.amp):
             loss = soft_cross_entropy(flat.module(x), p)
         flat.backward(loss)
+        flat.gather()
         return (loss.detach(),)
 
     with torch.random.fork_rng(devices=[]):

@@ -8,6 +8,7 @@ the vector where asked, so the memory format costs nothing per round.
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic
 
 import numpy as np
@@ -72,9 +73,9 @@ class FlatModel(Generic[M]):
     Attributes
     ----------
     module
-        The network; its parameters, their gradients and its buffers are views.
-    trainable, grad : Tensor
-        Shape (P,), float32: the parameters and their gradients.
+        The network; its parameters and buffers are views.
+    trainable : Tensor
+        Shape (P,), float32: the parameters.
     buffers : Tensor
         Shape (Q,), float32: running means and variances.
     counters : Tensor
@@ -91,9 +92,7 @@ class FlatModel(Generic[M]):
         self.trainable = self._vector("trainable", torch.float32, device)
         self.buffers = self._vector("buffers", torch.float32, device)
         self.counters = self._vector("counters", torch.int64, device)
-        self.grad = torch.zeros_like(self.trainable)
         self._tensors: list[tuple[Slot, Tensor]] = []
-        self._gradients: list[tuple[Tensor, Tensor]] = []  # parameter, its place in ``grad``
         self._adopt()
 
     def _vector(self, kind: str, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -110,11 +109,6 @@ class FlatModel(Generic[M]):
             view.copy_(tensor)
             tensor.data = view
             self._tensors.append((slot, tensor))
-            if slot.kind == "trainable":
-                tensor.grad = slot.view(self.grad)
-                self._gradients.append((tensor, tensor.grad))
-        # An optimiser over the one flat vector finds its gradient here.
-        self.trainable.grad = self.grad
 
     def move(self, home: Vectors) -> None:
         """Live in these vectors from now on, with the values that are in them (on the CPU)."""
@@ -122,24 +116,56 @@ class FlatModel(Generic[M]):
             setattr(self, kind, torch.from_numpy(home[kind]))
         for slot, tensor in self._tensors:
             tensor.data = slot.view(getattr(self, slot.kind))
-        self.trainable.grad = self.grad
+
+    @cached_property
+    def parameters(self) -> list[Tensor]:
+        """The network's parameters, in the vector's order."""
+        return [tensor for slot, tensor in self._tensors if slot.kind == "trainable"]
+
+    @cached_property
+    def _places(self) -> tuple[Tensor, list[Tensor]]:
+        """A vector for the gradient, and each parameter's place in it."""
+        whole = torch.zeros_like(self.trainable)
+        return whole, [slot.view(whole) for slot, _ in self._tensors if slot.kind == "trainable"]
 
     def backward(self, objective: Tensor) -> None:
-        """The gradient of a scalar into ``grad``, over what was there.
+        """The gradient of a scalar, over what was there; it stays where PyTorch makes it.
 
-        To let PyTorch hand out its own and copy them costs one pass over the memory less than to
-        have it add them to zeros.
+        To have it added to zeros, or copied, takes passes over the memory that plain SGD can do
+        without.
         """
-        for parameter, _ in self._gradients:
+        for parameter in self.parameters:
             parameter.grad = None
         objective.backward()
-        with torch.no_grad():
-            for parameter, place in self._gradients:
-                if parameter.grad is None:
-                    place.zero_()
-                else:
-                    place.copy_(parameter.grad)
-                parameter.grad = place
+
+    @property
+    def gradients(self) -> list[Tensor]:
+        """Each parameter's gradient, in the vector's order."""
+        if any(parameter.grad is None for parameter in self.parameters):
+            self.gather()  # where the objective does not depend on one, its gradient is 0
+        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+
+    @property
+    def grad(self) -> Tensor:
+        """The gradient as one vector, shape (P,), float32: what is done to it is done to each."""
+        self.gather()
+        return self._places[0]
+
+    @grad.setter
+    def grad(self, value: Tensor) -> None:
+        self.grad.copy_(value)  # of itself, as after ``+=``, that is nothing
+
+    @torch.no_grad()
+    def gather(self) -> None:
+        """Bring the gradients together in one vector; ``trainable.grad`` is that, too."""
+        whole, places = self._places
+        for parameter, place in zip(self.parameters, places, strict=True):
+            if parameter.grad is None:
+                place.zero_()
+            elif parameter.grad is not place:
+                place.copy_(parameter.grad)
+            parameter.grad = place
+        self.trainable.grad = whole
 
     def vectors(self) -> Vectors:
         """The three vectors as NumPy arrays (views on CPU: copy before the model changes)."""

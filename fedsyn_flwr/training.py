@@ -55,39 +55,41 @@ class LocalResult:
     examples: int
 
 
-class FlatSGD:
-    """`torch.optim.SGD` of a single vector, to the bit.
+class SGD:
+    """`torch.optim.SGD`, to the bit.
 
     PyTorch's own imports ``torch._dynamo`` when it is built: two seconds in every actor of every
     run, before its first step.
 
     Parameters
     ----------
-    vector : Tensor
-        Shape (P,), with a gradient of that shape.
+    weights : list of Tensor
+        What is optimised, in place.
     settings : TrainConfig
         Learning rate, momentum and weight decay.
     """
 
-    def __init__(self, vector: Tensor, settings: TrainConfig) -> None:
-        self.vector = vector
+    def __init__(self, weights: list[Tensor], settings: TrainConfig) -> None:
+        self.weights = weights
         self.settings = settings
-        self.velocity: Tensor | None = None
+        self.velocities: list[Tensor] = []
 
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self, gradients: list[Tensor]) -> None:
         """v ← βv + (g + λw), v = g + λw at first; w ← w - ηv."""
-        gradient, settings = self.vector.grad, self.settings
-        assert gradient is not None
+        settings = self.settings
         if settings.weight_decay:
-            gradient = gradient.add(self.vector, alpha=settings.weight_decay)
+            gradients = list(
+                torch._foreach_add(gradients, self.weights, alpha=settings.weight_decay)
+            )
         if settings.momentum:
-            if self.velocity is None:
-                self.velocity = gradient.clone()
+            if self.velocities:
+                torch._foreach_mul_(self.velocities, settings.momentum)
+                torch._foreach_add_(self.velocities, gradients)
             else:
-                self.velocity.mul_(settings.momentum).add_(gradient)
-            gradient = self.velocity
-        self.vector.add_(gradient, alpha=-settings.learning_rate)
+                self.velocities = [gradient.clone() for gradient in gradients]
+            gradients = self.velocities
+        torch._foreach_add_(self.weights, gradients, alpha=-settings.learning_rate)
 
 
 def batch_slices(n: int, batch_size: int) -> Iterator[slice]:
@@ -165,7 +167,7 @@ def train_local(
     LocalResult
         Nothing is trained and the loss is nan when the client has no samples.
     """
-    optimiser = FlatSGD(flat.trainable, settings)
+    optimiser = SGD(flat.parameters, settings)
     # A lone sample has no batch statistics: it trains on the running ones.
     flat.module.train(len(indices) > 1)
     order = torch_generator(seed, *key, "batches")
@@ -173,7 +175,10 @@ def train_local(
     total, seen, steps = torch.zeros((), device=flat.trainable.device), 0, 0
 
     def work(*batch: Tensor) -> Tensors:
-        return descend(flat, loss_fn, Batch(*batch), settings.amp)
+        found = descend(flat, loss_fn, Batch(*batch), settings.amp)
+        if passes is not plainly:
+            flat.gather()  # what is recorded leaves it in one place
+        return found
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, *key, "dropout"))  # layers draw from the global generator
@@ -196,11 +201,11 @@ def train_local(
 def descend(
     flat: FlatModel, loss_fn: Callable[[Batch], Loss], batch: Batch, mixed: bool
 ) -> Tensors:
-    """Forward and backward: the objective's gradient into ``flat.grad``.
+    """Forward and backward: the objective's gradient, in the model.
 
     Returns the cross-entropy, a scalar, and what is watched.
     """
-    with precision(flat.grad.device, mixed):
+    with precision(flat.trainable.device, mixed):
         loss = loss_fn(batch)
     flat.backward(loss.objective)
     cross_entropy = loss.cross_entropy.detach()
@@ -209,13 +214,14 @@ def descend(
 
 def step(
     flat: FlatModel,
-    optimiser: FlatSGD,
+    optimiser: SGD,
     clip_norm: float,
     after_backward: Callable[[], None] | None = None,
 ) -> None:
-    """One update of the flat parameter vector, without waiting for the device."""
+    """One update of the parameters, without waiting for the device."""
     if after_backward is not None:
         after_backward()
     if clip_norm:
+        flat.gather()
         torch.nn.utils.clip_grad_norm_([flat.trainable], clip_norm)
-    optimiser.step()
+    optimiser.step(flat.gradients)

@@ -40,7 +40,7 @@ def images(n: int) -> tuple[Tensor, Tensor]:
 
 def trained(passes: Passes, flat: FlatModel | None = None, n: int = 30, **keys: Any) -> FlatModel:
     flat = flat or vgg()
-    x, y = (t.to(flat.grad.device) for t in images(n))
+    x, y = (t.to(flat.trainable.device) for t in images(n))
 
     def loss(batch: Batch) -> Loss:
         value = F.cross_entropy(flat.module(batch.x), batch.y)

@@ -1,5 +1,7 @@
 """Flat models and payloads: views, round trips, refusals."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -18,6 +20,7 @@ from fedsyn_flwr.payload import (
     to_parameters,
     unpack,
 )
+from fedsyn_flwr.training import SGD, step
 
 
 def flat(seed: int = 0, norm: str = "bn", channels_last: bool = True) -> FlatModel:
@@ -59,6 +62,42 @@ def test_module_and_vector_are_one_memory() -> None:
     assert ours.grad.norm() == pytest.approx(
         torch.stack([p.grad.norm() for p in ours.module.parameters()]).norm().item(), rel=1e-5
     )
+
+
+def test_gradients_stay_with_pytorch_until_they_are_asked_for_as_one_vector() -> None:
+    ours, x = flat(), torch.randn(4, 1, 8, 8)
+    parameters = dict(ours.module.named_parameters())
+
+    def objective() -> torch.Tensor:  # does not depend on the classifier
+        return ours.module.neck(ours.module.forward_map(x)).square().sum()
+
+    expected = torch.autograd.grad(objective(), ours.parameters, allow_unused=True)
+    assert any(gradient is None for gradient in expected)
+    ours.backward(objective())
+    trunk = parameters["trunk.0.weight"]
+    made = trunk.grad
+    ours.gather()
+    assert trunk.grad is not made
+    for theirs, own in zip(expected, ours.gradients, strict=True):
+        assert torch.equal(own, torch.zeros_like(own) if theirs is None else theirs)
+    ours.grad += 1  # reaches every one of them
+    for theirs, own in zip(expected, ours.gradients, strict=True):
+        assert torch.equal(own, torch.ones_like(own) if theirs is None else theirs + 1)
+    assert torch.equal(ours.grad, ours.trainable.grad)
+    ours.backward(2 * objective())  # over what was there
+    for theirs, own in zip(expected, ours.gradients, strict=True):
+        torch.testing.assert_close(own, torch.zeros_like(own) if theirs is None else 2 * theirs)
+
+
+@pytest.mark.parametrize(("clip_norm", "gathered"), [(0.0, False), (1.0, True)])
+def test_a_step_makes_a_vector_of_gradients_only_where_it_needs_one(clip_norm, gathered) -> None:
+    ours, x = flat(), torch.randn(4, 1, 8, 8)
+    ours.backward(ours.module(x).square().sum())
+    before = ours.trainable.clone()
+    settings = SimpleNamespace(learning_rate=0.1, momentum=0.9, weight_decay=1e-4)
+    step(ours, SGD(ours.parameters, settings), clip_norm)
+    assert ("_places" in vars(ours)) == gathered
+    assert not torch.equal(ours.trainable, before)
 
 
 def test_load_is_the_inverse_of_vectors() -> None:

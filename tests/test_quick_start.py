@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fedsyn_flwr.training import FlatSGD
+from fedsyn_flwr.training import SGD
 
 TRAIN = """
 import sys
@@ -34,17 +34,21 @@ def test_no_slow_package_is_loaded_to_train(tmp_path):
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("weight_decay", [0.0, 1e-5])
-def test_flat_sgd_is_pytorchs_to_the_bit(momentum, weight_decay):
+def test_sgd_is_pytorchs_to_the_bit(momentum, weight_decay):
     g = torch.Generator().manual_seed(0)
     start = torch.randn(1001, generator=g)
-    ours, theirs = (torch.nn.Parameter(start.clone()) for _ in range(2))
+    ours, theirs = (
+        [torch.nn.Parameter(part.clone()) for part in start.split(400)] for _ in range(2)
+    )
     constants = {"momentum": momentum, "weight_decay": weight_decay}
-    mine = FlatSGD(ours, SimpleNamespace(learning_rate=0.05, **constants))
-    original = torch.optim.SGD([theirs], lr=0.05, **constants)
+    mine = SGD(ours, SimpleNamespace(learning_rate=0.05, **constants))
+    original = torch.optim.SGD(theirs, lr=0.05, **constants)
     for _ in range(10):
         gradient = torch.randn(1001, generator=g)
-        ours.grad, theirs.grad = gradient.clone(), gradient.clone()
-        mine.step()
+        given = [part.clone() for part in gradient.split(400)]
+        for weight, part in zip(theirs, gradient.split(400), strict=True):
+            weight.grad = part.clone()
+        mine.step(given)
         original.step()
-        assert torch.equal(ours.grad, gradient)
-    assert torch.equal(ours, theirs)
+        assert torch.equal(torch.cat(given), gradient)
+    assert torch.equal(torch.cat(ours), torch.cat(theirs))

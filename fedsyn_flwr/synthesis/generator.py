@@ -207,6 +207,7 @@ class Teaching:
         z = self.flat.module(y, eps)
         terms = torch.stack([teacher_loss(heads(z), y, weights), diversity(eps, z)])
         self.flat.backward(terms[0] + self.settings.diversity * terms[1])
+        self.flat.gather()
         self.adam.step()
         return terms.detach()
 
@@ -223,12 +224,12 @@ class Teaching:
         """Take back what `state` gave."""
         self.flat.load(state)
         self.classes = torch.from_numpy(state["classes"].copy())
-        own = self.adam.state[self.flat.trainable]
+        own, device = self.adam.state[self.flat.trainable], self.flat.trainable.device
         own.clear()
         for name in ADAM:
             if name in state:
                 value = torch.from_numpy(state[name].copy())
-                own[name] = value.reshape(()) if name == "step" else value.to(self.flat.grad.device)
+                own[name] = value.reshape(()) if name == "step" else value.to(device)
 
 
 # ---- the client's terms, eq. (5)
