@@ -18,6 +18,7 @@ import multiprocessing
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -162,16 +163,22 @@ def app_rounds(work: str, data: str, rounds: int) -> list[float]:
 
 
 def compare(work: str, data: str, rounds: int) -> None:
-    """Print a work's arms; the first round of each is warm-up."""
-    arms = {
-        "bare": loop_rounds(work, data, rounds, 1, tuned=False),
-        "split": loop_rounds(work, data, rounds, 2, tuned=False),
-        "tuned": loop_rounds(work, data, rounds, 2, tuned=True),
-        "app": app_rounds(work, data, rounds),
+    """Print a work's arms, each measured twice, the second time in the opposite order.
+
+    So a machine that gets slower or faster favours none. The first round of each is warm-up.
+    """
+    arms: dict[str, Callable[[], list[float]]] = {
+        "bare": lambda: loop_rounds(work, data, rounds, 1, tuned=False),
+        "split": lambda: loop_rounds(work, data, rounds, 2, tuned=False),
+        "tuned": lambda: loop_rounds(work, data, rounds, 2, tuned=True),
+        "app": lambda: app_rounds(work, data, rounds),
     }
-    medians = {name: statistics.median(seconds[1:]) for name, seconds in arms.items()}
-    for name, seconds in arms.items():
-        spread = f"min {min(seconds[1:]):.2f}  max {max(seconds[1:]):.2f}"
+    seconds: dict[str, list[float]] = {name: [] for name in arms}
+    for name in [*arms, *reversed(arms)]:
+        seconds[name] += arms[name]()[1:]
+    medians = {name: statistics.median(found) for name, found in seconds.items()}
+    for name, found in seconds.items():
+        spread = f"min {min(found):.2f}  max {max(found):.2f}"
         ratio = medians[name] / medians["bare"]
         print(f"{work} {name:6} median {medians[name]:.2f} s  {spread}  ratio {ratio:.2f}")
     print(f"{work} app / tuned {medians['app'] / medians['tuned']:.2f}", flush=True)
