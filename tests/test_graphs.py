@@ -150,6 +150,16 @@ def test_training_statistics_and_dropout_included() -> None:
     assert len(g.recorded) == 2  # a full batch and the last one of six
 
 
+def test_what_is_recorded_leaves_its_gradients_in_one_place() -> None:
+    """A replay writes where the recorded pass wrote: the step must look there after any pass."""
+    flat = trained(Graphs().of("training"), clip_norm=0.0)
+    whole = flat.trainable.grad
+    assert whole is not None
+    homes = {p.grad.untyped_storage().data_ptr() for p in flat.module.parameters()}  # type: ignore[union-attr]
+    assert homes == {whole.untyped_storage().data_ptr()}
+    assert flat.digest() == trained(plainly, clip_norm=0.0).digest()
+
+
 def test_a_lone_sample_has_a_mode_of_its_own() -> None:
     """Batches of one in training mode, then a client with one sample, which is in eval mode."""
     keys = {"batch_size": 1, "local_epochs": 6}
