@@ -5,7 +5,8 @@
 W1: 20 clients × 20 steps of batch 50 on CIFAR-10 (a folder in Hugging Face layout), the `cnn` model
 without normalisation (545,098 parameters). W2: 20 clients × one step of batch 8, ResNet-18 with
 BatchNorm (11.2 million parameters). SGD lr 0.1, no augmentation, no evaluation. Each arm is a
-process of its own; the loops hold the images as float tensors and average as they go:
+process of its own, measured twice; the loops hold the images as float tensors and average as they
+go:
 
 - bare: one process, two threads; PyTorch as it comes
 - split: two processes of one thread, ten clients each

@@ -126,7 +126,7 @@ class FlatModel(Generic[M]):
     def _places(self) -> tuple[Tensor, list[Tensor]]:
         """A vector for the gradient, and each parameter's place in it."""
         whole = torch.zeros_like(self.trainable)
-        return whole, [slot.view(whole) for slot, _ in self._tensors if slot.kind == "trainable"]
+        return whole, [slot.view(whole) for slot in self.slots if slot.kind == "trainable"]
 
     def backward(self, objective: Tensor) -> None:
         """The gradient of a scalar, over what was there; it stays where PyTorch makes it.

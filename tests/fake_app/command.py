@@ -51,9 +51,8 @@ class FakeSuperLink:
     def simulations(self):
         self.looks += 1
         gone = self.kind == "vanish" and read_status(self.folder).get("rounds") == 1
-        if self.kind == "blink":  # over before anyone looks
-            return []
-        return [] if self.looks == 1 or (self.looks > 2 and gone) else [1]
+        unseen = self.kind == "blink"  # over before anyone looks
+        return [] if unseen or self.looks == 1 or (self.looks > 2 and gone) else [1]
 
     def ahead(self):
         self.ready = len(self.submitted)
