@@ -105,10 +105,11 @@ def test_a_failing_step_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_meter_and_memory() -> None:
-    meter, start = cost.Meter("training"), time.perf_counter()
+    start = time.perf_counter()
+    meter = cost.Meter("training")
     time.sleep(0.02)
     metrics = meter.metrics()
-    assert 0.02 <= metrics["client_seconds/training"] <= time.perf_counter() - start + 0.01
+    assert 0.02 <= metrics["client_seconds/training"] <= time.perf_counter() - start
     assert metrics["flops/training"] == 0
     # whatever the platform's unit: this process has torch loaded and not a terabyte
     assert 100 < metrics["memory/client_peak_mb"] < 1e6

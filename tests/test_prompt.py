@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from queue import Empty, Queue
 from typing import Any
 
@@ -95,21 +94,26 @@ def test_a_reply_is_there_at_once(engine: Engine) -> None:
     for node in range(NODES):
         (reply,) = engine.send(node)
         assert reply.metadata.src_node_id == engine.nodes[node]
-    assert time.perf_counter() - began < NODES * 0.05
+    assert time.perf_counter() - began < NODES * 0.1  # one look for each, and it would be more
 
 
-def test_many_at_once_come_in_the_order_of_the_nodes(engine: Engine) -> None:
+def test_many_at_once_come_in_the_order_of_the_nodes(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the actors have work, which the first message is here, as nobody takes it."""
+    monkeypatch.setattr(prompt, "BURST", 2.0)  # on a busy machine the threads send far apart
     engine.start()
     with ThreadPoolExecutor(NODES) as threads:
-        sent = [threads.submit(engine.send, node) for node in reversed(range(NODES))]
-        came = [engine.queue.get(timeout=5) for _ in range(NODES)]
-        order = [engine.nodes.index(message.metadata.dst_node_id) for message in came]
-        for message in came:
-            engine.queue.put(message)
+        sent = [threads.submit(engine.send, NODES - 1)]
+        while engine.queue.empty():
+            time.sleep(0.01)
+        sent += [threads.submit(engine.send, node) for node in reversed(range(NODES - 1))]
+        while engine.queue.qsize() < NODES:
+            time.sleep(0.01)
+        order = [engine.nodes.index(m.metadata.dst_node_id) for m in engine.queue.queue]
         engine.answer()
         assert [len(future.result()) for future in sent] == [1] * NODES
-    descents = sum(a > b for a, b in pairwise(order))
-    assert descents <= 3  # a burst may fall apart where the machine is busy; as sent it has 19
+    assert order == [NODES - 1, *range(NODES - 1)]
 
 
 def test_what_was_stored_before_is_delivered_too(engine: Engine) -> None:
