@@ -27,7 +27,10 @@ def resident(pid: int) -> Sizes:
     lines += Path(f"/proc/{pid}/status").read_text().splitlines()
     named = {"Rss:": "Rss", "Pss:": "Pss", "VmHWM:": "Peak"}
     pairs = (line.split() for line in lines)
-    return {named[p[0]]: int(p[1]) * 1024 / 1e6 for p in pairs if p and p[0] in named}
+    sizes = {named[p[0]]: int(p[1]) * 1024 / 1e6 for p in pairs if p and p[0] in named}
+    if len(sizes) < len(named):
+        raise ProcessLookupError(f"process {pid} is ending and has no memory any more")
+    return sizes
 
 
 def largest(word: str) -> Sizes:

@@ -1,6 +1,8 @@
 """Operations against numbers worked out by hand, and what a run reports of its cost."""
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -180,3 +182,16 @@ def test_counting_again_or_not_the_run_has_the_same_bits(
         f = Federation(tmp_path / str(i), 3, **QUICK, strategy="hfmds", norm="bn").run()
         digests.append(digest(f.model))
     assert digests[0] == digests[1]
+
+
+def test_counting_loads_no_triton_and_leaves_it_to_others() -> None:
+    """It would come with PyTorch's formulas, in every process that counts."""
+    code = (
+        "import importlib.util, sys, torch\n"
+        "from fedsyn_flwr.cost import FlopCounter\n"
+        "with FlopCounter() as counter: torch.ones(2, 3) @ torch.ones(3, 5)\n"
+        "print(counter.flops, 'triton' in sys.modules)\n"
+        "if importlib.util.find_spec('triton'): import triton.runtime.jit\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("60 False\n", "")
