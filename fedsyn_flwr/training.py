@@ -222,6 +222,5 @@ def step(
     if after_backward is not None:
         after_backward()
     if clip_norm:
-        flat.gather()
-        torch.nn.utils.clip_grad_norm_([flat.trainable], clip_norm)
+        torch.nn.utils.clip_grad_norm_(flat.parameters, clip_norm)
     optimiser.step(flat.gradients)

@@ -89,15 +89,24 @@ def test_gradients_stay_with_pytorch_until_they_are_asked_for_as_one_vector() ->
         torch.testing.assert_close(own, torch.zeros_like(own) if theirs is None else 2 * theirs)
 
 
-@pytest.mark.parametrize(("clip_norm", "gathered"), [(0.0, False), (1.0, True)])
-def test_a_step_makes_a_vector_of_gradients_only_where_it_needs_one(clip_norm, gathered) -> None:
-    ours, x = flat(), torch.randn(4, 1, 8, 8)
-    ours.backward(ours.module(x).square().sum())
-    before = ours.trainable.clone()
+@pytest.mark.parametrize("clip_norm", [0.0, 1.0, 1e6])
+def test_a_step_is_pytorchs_and_makes_no_vector_of_gradients(clip_norm: float) -> None:
+    ours, theirs, x = flat(), flat(), torch.randn(4, 1, 8, 8)
     settings = SimpleNamespace(learning_rate=0.1, momentum=0.9, weight_decay=1e-4)
-    step(ours, SGD(ours.parameters, settings), clip_norm)
-    assert ("_places" in vars(ours)) == gathered
-    assert not torch.equal(ours.trainable, before)
+    own = SGD(ours.parameters, settings)
+    optimiser = torch.optim.SGD(theirs.module.parameters(), 0.1, 0.9, weight_decay=1e-4)
+    for _ in range(3):
+        ours.backward(ours.module(x).square().sum())
+        step(ours, own, clip_norm)
+        optimiser.zero_grad()
+        theirs.module(x).square().sum().backward()
+        if clip_norm:
+            torch.nn.utils.clip_grad_norm_(theirs.module.parameters(), clip_norm)
+        optimiser.step()
+    assert ours.digest() == theirs.digest() != flat().digest()
+    assert "_places" not in vars(ours)
+    step(ours, own, clip_norm, lambda: ours.grad.zero_())
+    assert "_places" in vars(ours)  # that a method asked for
 
 
 def test_load_is_the_inverse_of_vectors() -> None:
