@@ -101,7 +101,7 @@ class Accountant:
         if self.objection:
             return f"no guarantee: {self.objection}"
         missing = find_spec("dp_accounting") is None
-        return "epsilon is not computed: pip install 'fedsyn-flwr[dp]'" if missing else ""
+        return "epsilon is not computed: pip install 'flwr[dp]'" if missing else ""
 
     def release(self, sampled: int, replied: int) -> None:
         """Count a round: S clients sampled, n of them averaged."""

@@ -32,6 +32,6 @@ def save(figure: Any, stem: Path) -> list[Path]:
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
     for path in paths:
         out = io.BytesIO()
-        figure.savefig(out, format=path.suffix[1:], dpi=DPI)
+        figure.savefig(out, format=path.suffix[1:], dpi=DPI, bbox_inches="tight")
         write_whole(path, out.getvalue())
     return paths

@@ -8,16 +8,18 @@ import numpy as np
 import pytest
 import torch
 from finished import fedsyn, rows, write
+from PIL import Image
 from safetensors.torch import save_file
 
 from fedsyn_flwr import assembly, config
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.report.aggregate import Stat
+from fedsyn_flwr.report.canvas import DPI
 from fedsyn_flwr.report.curves import Run, by_value, grouped
 from fedsyn_flwr.report.feature_map import embed, shade
 from fedsyn_flwr.report.image_grid import GAP, WIDE_GAP, mosaic
 from fedsyn_flwr.report.samples import Samples, Source, drawn_classes, pick, read_pool
-from fedsyn_flwr.report.sweep import Sweep, caption, sweeps, swept_key
+from fedsyn_flwr.report.sweep import Sweep, caption, draw_sweep, sweeps, swept_key
 
 
 def run(accuracy=0.5, seed=0, strategy="hfmds", **keys):
@@ -158,6 +160,13 @@ def test_the_key_of_a_sweep():
     more = grouped([run(), run(**{"hfmds-mu": 1.0, "norm": "bn"}), run(norm="gn")])
     with pytest.raises(UserError, match="--key is needed"):
         swept_key(more + groups, None)
+
+
+def test_long_names_are_not_cut_off(tmp_path):
+    runs = [run(0.5, model=m * 100, **{"hfmds-mu": mu}) for m in "ab" for mu in (0.0, 1.0)]
+    path, _ = draw_sweep(grouped(runs), "hfmds-mu", tmp_path / "p")
+    with Image.open(path) as picture:
+        assert picture.width > 7.5 * DPI  # a hundred letters; the axes alone are 6.4 inches
 
 
 def test_what_points_and_bars_are():
