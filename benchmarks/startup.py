@@ -60,7 +60,8 @@ def main() -> None:
     for _ in range(arguments.repeats):
         with tempfile.TemporaryDirectory() as folder:
             runs.append(events(Path(folder)))
-    medians = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+    seen = [name for name in runs[0] if all(name in run for run in runs)]  # some pass in between
+    medians = {name: statistics.median(run[name] for run in runs) for name in seen}
     last = 0.0
     for name, seconds in sorted(medians.items(), key=lambda item: item[1]):
         print(f"{name:32} {seconds:5.1f} s  +{seconds - last:.1f}")

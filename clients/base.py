@@ -19,6 +19,7 @@ from fedsyn_flwr.dp import privatise
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import FlatModel, Vectors
 from fedsyn_flwr.graphs import Passes, is_replayable, plainly, replayable
+from fedsyn_flwr.kept import LAST, LAST_SETTLED, LOST, SAVED
 from fedsyn_flwr.models import SplitModel
 from fedsyn_flwr.payload import Group, Groups, fetched, is_finite, is_shared, pack, unpack
 from fedsyn_flwr.rng import numpy_generator, torch_generator
@@ -77,6 +78,8 @@ class FedClient(NumPyClient):
         self.partition = partition
         self.indices = worker.rows(partition)
         self.params: Any = worker.settings.params
+        self.last = self.last_settled = 0
+        self.about_state: Metrics = {}
 
     # ---- Flower's interface
 
@@ -100,6 +103,7 @@ class FedClient(NumPyClient):
             pool=int(config["pool"]),
         )
         self.partition = int(config.get("partition", self.partition))
+        self.last, self.last_settled = int(config[LAST]), int(config[LAST_SETTLED])
         groups = unpack(fetched(parameters), self.flat.layout)
         by_reference = is_shared(parameters)
         if "model" in groups:  # a phase may do without
@@ -107,7 +111,7 @@ class FedClient(NumPyClient):
                 self.worker.move_in(self.round)
             self.flat.load(groups["model"])
         answer, metrics = self.phase(groups)
-        metrics |= {"partition-id": self.partition, "phase": self.round.phase}
+        metrics |= {"partition-id": self.partition, "phase": self.round.phase, **self.about_state}
         share = partial(self.worker.slots.write, message=self.round) if by_reference else None
         return pack(answer, self.flat.layout, share), len(self.indices), metrics
 
@@ -227,17 +231,25 @@ class FedClient(NumPyClient):
         return torch_generator(self.seed, self.round.number, self.partition, purpose)
 
     def load_state(self) -> Group | None:
-        """What this client saved in the last round it took part in."""
-        return self.store.before(self.round.number)
+        """What this client saved in the last round in which the server counted its answer.
+
+        So a repeated round (a retry, a resumed run) sees what it saw the first time. What is not
+        here any more is what it saved before that, or nothing, and the server is told.
+        """
+        version = self.store.newest(self.last)
+        self.about_state[LOST] = version != self.last
+        return self.store.load(version) if version else None
 
     def save_state(self, arrays: Group) -> None:
         """Keep arrays for this client's next round, unless training has diverged.
 
         The server rejects a model with NaN; a state with NaN would make the client send such
-        models for ever.
+        models for ever. Earlier states are kept as long as a repeated round may ask for them.
         """
         if is_finite(arrays):
-            self.store.save(self.round.number, arrays, self.round.settled)
+            self.store.save(self.round.number, arrays)
+            self.store.keep((self.last_settled, self.last, self.round.number))
+            self.about_state[SAVED] = True
 
     @property
     def store(self) -> VersionedStore:

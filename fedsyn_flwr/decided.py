@@ -1,4 +1,4 @@
-"""Keys that a method decides, whatever the configuration says: written into config.json."""
+"""What a run is once its method is known: keys that this decides, and what is odd about it."""
 
 from typing import Any
 
@@ -6,8 +6,20 @@ from fedsyn_flwr import readings, registry, server_optim
 from fedsyn_flwr.config import Config
 
 
+def remarks(config: Config) -> list[str]:
+    """Lines about what is allowed, and probably not meant."""
+    every = getattr(config.params, "synthesis_every", 0)
+    rounds = config.federation.num_server_rounds
+    if every <= rounds:
+        return []
+    return [
+        f"note: synthesis-every = {every}, and the run has {rounds} rounds: no images will be "
+        "made, and the clients train as in FedAvg"
+    ]
+
+
 def decided(config: Config) -> dict[str, Any]:
-    """Key → the value that the run really has, of those that its method may bring.
+    """Key → the value that the run really has, of those that its method may bring; for config.json.
 
     Raises
     ------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -42,9 +42,12 @@ class Reply:
 
 
 def sample_clients(
-    everyone: Iterable[int], fraction: float, key: tuple[int, int, int]
+    everyone: Iterable[int],
+    fraction: float,
+    key: tuple[int, int, int],
+    avoid: Collection[int] = (),
 ) -> list[int]:
-    """A round's clients, ascending: a function of the key alone, so the same for every method.
+    """A round's clients, ascending: a function of the arguments, so the same for every method.
 
     Parameters
     ----------
@@ -54,11 +57,16 @@ def sample_clients(
         Share of them to take, at least one.
     key : tuple
         (seed, round, attempt).
+    avoid : collection of int
+        Those to take only where there are not enough others.
     """
     ids = sorted(everyone)
     count = max(1, round(fraction * len(ids)))
-    chosen = numpy_generator(*key, "sampling").choice(ids, size=count, replace=False)
-    return sorted(int(k) for k in chosen)
+    others, avoided = ([k for k in ids if (k in avoid) == they] for they in (False, True))
+    generator = numpy_generator(*key, "sampling")
+    first = generator.choice(others, size=min(count, len(others)), replace=False)
+    rest = generator.choice(avoided, size=count - len(first), replace=False)
+    return sorted(int(k) for k in (*first, *rest))
 
 
 def call(partition: int, proxy: ClientProxy, ins: FitIns, timeout: float | None) -> Reply:

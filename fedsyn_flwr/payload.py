@@ -9,6 +9,7 @@ shared memory instead of going before them; the groups are the same bit for bit.
 import io
 import json
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,7 +71,7 @@ def pack(groups: Groups, layout: str, share: shared.Share | None = None) -> NDAr
     UserError
         If they are too much for one message.
     """
-    check_size(groups)
+    check_size({name: sum(a.nbytes for a in group.values()) for name, group in groups.items()})
     names = {group: list(arrays) for group, arrays in groups.items()}
     flat = [array for arrays in groups.values() for array in arrays.values()]
     whole = [_encoded({"layout": layout, "groups": names}), *flat]
@@ -103,9 +104,8 @@ def serialised_size(array: np.ndarray) -> int:
     return len(head.getvalue()) + array.nbytes
 
 
-def check_size(groups: Groups) -> None:
-    """Refuse what is too much for one message, before any of it is copied or sent."""
-    sizes = {name: sum(array.nbytes for array in group.values()) for name, group in groups.items()}
+def check_size(sizes: Mapping[str, int]) -> None:
+    """Refuse groups, of so many bytes each, that are too much for one message."""
     if sum(sizes.values()) <= MESSAGE_LIMIT:
         return
     parts = ", ".join(f"{name} {size / 1e6:,.1f}" for name, size in sizes.items())

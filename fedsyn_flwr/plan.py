@@ -50,6 +50,8 @@ class Plan:
 
     def headline(self) -> list[str]:
         """What is about to run, on what, and where to."""
+        from fedsyn_flwr.decided import remarks  # with PyTorch: not for a mistake in the call
+
         federation, data, options = self.config.federation, self.config.data, self.options
         threads = self.config.train.threads_per_client or options.cpus_per_client
         return [
@@ -59,6 +61,7 @@ class Plan:
             f"{_count(options.actors, 'actor')} x {_count(threads, 'thread')}, "
             f"device {options.device(self.config.train.device)}",
             f"results in {self.folder}",
+            *remarks(self.config),
         ]
 
 

@@ -23,7 +23,7 @@ from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.flat import FlatModel, Vectors
 from fedsyn_flwr.graphs import Graphs
 from fedsyn_flwr.models import SplitModel
-from fedsyn_flwr.payload import Group
+from fedsyn_flwr.payload import Group, is_finite
 from fedsyn_flwr.readings import Reading, resolved
 from fedsyn_flwr.runtime import cpu_threads
 
@@ -79,12 +79,19 @@ class Refiner:
         self.passes = Graphs(config.train.cuda_graphs).of("distillation")
         self.past_losses: list[float] = []
         self.memory: Tensor | None = None
+        self.set_version = 0
         self.clear(None)
 
     # ---- a round
 
-    def clear(self, images: Images | None) -> None:
-        """Forget an attempt's teachers; the next ones look at these images."""
+    def clear(self, images: Images | None, pool_version: int = 0) -> None:
+        """Forget an attempt's teachers; the next ones look at these images.
+
+        The running targets of a pool are forgotten, too, once there is another pool.
+        """
+        version = pool_version if self.settings.transductive_set == "pool" else 0
+        if version != self.set_version:
+            self.memory, self.set_version = None, version
         self.images = images
         self.logits: list[Tensor] = []
         self.losses: list[float] = []
@@ -93,15 +100,22 @@ class Refiner:
         self.refined: Vectors | None = None
 
     def learn(self, model: Vectors, loss: float) -> None:
-        """Take in a client's model, as logits, and its mean training loss."""
-        self.losses.append(loss)
-        if self.images is not None:
-            with self.timed():
-                stored = getattr(torch, self.settings.mrtf_logits)
-                self.logits.append(self.look(model).logits.to(stored))
+        """Take in a client's model, as logits, and its mean training loss.
+
+        One whose logits overflow, as those of finite weights may, teaches nobody.
+        """
+        if self.images is None:
+            return
+        with self.timed():
+            logits = self.look(model).logits.to(getattr(torch, self.settings.mrtf_logits))
+            if logits.isfinite().all():
+                self.logits.append(logits)
+                self.losses.append(loss)
+            else:
+                self.count("refinement/silent_clients")
 
     def refine(self, before: Vectors, after: Vectors, server_round: int) -> Vectors:
-        """The model that is sent on.
+        """The model that is sent on: the average itself, where refining would break it.
 
         Parameters
         ----------
@@ -111,20 +125,35 @@ class Refiner:
         if self.images is None or not self.logits:
             return after
         with self.timed():
+            past = self.memory
             target = self.target(before, after, server_round)
-            self.flat.load(after)
-            d.distil(
-                self.flat,
-                self.images.x,
-                target,
-                self.distillation(len(target)),
-                seed=self.seed,
-                key=(server_round,),
-                passes=self.passes,
-            )
-            self.refined = self.flat.copy_vectors()
+            refined = self.distilled(after, target, server_round) if target.isfinite().all() else {}
+        if not refined or not is_finite(refined):
+            self.memory = past
+            self.count("refinement/diverged")
+            return after
+        self.refined = refined
         self.past_losses = [*self.past_losses, self.loss][-RECENT:]
-        return self.refined if self.reading.distribute else after
+        return refined if self.reading.distribute else after
+
+    def distilled(self, model: Vectors, target: Tensor, server_round: int) -> Vectors:
+        """The model after its distillation to targets (M, C)."""
+        assert self.images is not None
+        self.flat.load(model)
+        d.distil(
+            self.flat,
+            self.images.x,
+            target,
+            self.distillation(len(target)),
+            seed=self.seed,
+            key=(server_round,),
+            passes=self.passes,
+        )
+        return self.flat.copy_vectors()
+
+    def count(self, name: str) -> None:
+        """One more of what is reported."""
+        self.metrics[name] = self.metrics.get(name, 0) + 1
 
     def distillation(self, images: int) -> d.DistilSettings:
         """How long and how the average is trained towards targets for so many images."""
@@ -185,11 +214,8 @@ class Refiner:
         return target if useless else refined
 
     def remembered(self, target: Tensor) -> Tensor:
-        """The running mean over rounds, with weight 1 - u of the past; rows become distributions.
-
-        Another set (a new pool) has no past.
-        """
-        if self.memory is not None and self.memory.shape == target.shape:
+        """The running mean over rounds, 1 - u of it the past; rows become distributions."""
+        if self.memory is not None:
             u = self.trust(target.shape[1])
             target = u * target + (1 - u) * self.memory.to(target.device)
         self.memory = target
@@ -254,13 +280,14 @@ class Refiner:
     def state(self) -> tuple[Group, dict[str, Any]]:
         """What crosses rounds: the running targets and the last losses."""
         kept = {} if self.memory is None else {"refinement-targets": as_array(self.memory)}
-        return kept, {"refinement-losses": self.past_losses}
+        return kept, {"refinement-losses": self.past_losses, "refinement-set": self.set_version}
 
     def restore(self, arrays: Group, scalars: dict[str, Any]) -> None:
         """Take back what `state` gave."""
         kept = arrays.get("refinement-targets")
         self.memory = None if kept is None else torch.from_numpy(kept)
         self.past_losses = list(scalars["refinement-losses"])
+        self.set_version = scalars["refinement-set"]
 
 
 def as_array(tensor: Tensor) -> np.ndarray:

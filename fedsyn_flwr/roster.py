@@ -38,6 +38,8 @@ class Roster(dict[int, ClientProxy]):
     ----------
     names : dict
         Partition → name of its node.
+    examples : dict
+        Partition → samples that its first node had.
     spares : dict
         Connected nodes without a place → their names.
     """
@@ -46,6 +48,7 @@ class Roster(dict[int, ClientProxy]):
         super().__init__()
         self.timeout, self.shape = timeout, shape
         self.names: dict[int, str] = {}
+        self.examples: dict[int, int] = {}
         self.spares: dict[str, str] = {}
 
     def gather(self, manager: ClientManager, expected: int, question: Answer | None = None) -> bool:
@@ -93,6 +96,8 @@ class Roster(dict[int, ClientProxy]):
             )
         self.update(sorted(found.items()))
         self.names = {places[node]: name_of(answers[node]) for node in proxies}
+        counts = {node: int(answers[node].get("num-examples", 0)) for node in proxies}
+        self.examples = {places[node]: count for node, count in counts.items()}
         return all(answers[node].get(SEEN, False) for node in proxies)
 
     def renew(self, manager: ClientManager) -> list[int]:

@@ -30,8 +30,8 @@ class FedServer(Server):
     """Flower's server with our round loop.
 
     It differs from the stock one where that falls short: replies are folded as they arrive, in
-    partition order; a round with too few successes is retried once with other clients and then
-    ends the run with a status instead of averaging over a remnant.
+    partition order; a round with too few successes is retried once, first of all with clients that
+    have not failed in it, and then ends the run with a status instead of averaging over a remnant.
     """
 
     strategy: FedStrategy
@@ -135,7 +135,7 @@ class FedServer(Server):
         if every and (server_round % every == 0 or server_round == num_rounds):
             self.checkpoints.save(self.strategy.checkpoint(server_round))
         if not every or server_round % every == 0:
-            self.strategy.settled = server_round
+            self.strategy.settle(server_round)
 
     # ---- what is said
 
@@ -186,9 +186,14 @@ class FedServer(Server):
             )
 
     def close(self, status: str, reason: str) -> None:
-        """Keep the model and say how it ended."""
-        self.strategy.flat.load(self.strategy.model)
-        self.tracker.model(self.strategy.flat)
+        """Keep the model, beside it a refined one that clients do not get; say how it ended."""
+        strategy = self.strategy
+        refined = strategy.refiner.refined if strategy.refiner else None
+        if refined is not None and refined is not strategy.model:
+            strategy.flat.load(refined)
+            self.tracker.model(strategy.flat, "refined")
+        strategy.flat.load(strategy.model)
+        self.tracker.model(strategy.flat)
         self.tracker.status(status, reason)
         if status == "completed":
             # What simulated clients kept for their next round; real nodes keep theirs elsewhere.

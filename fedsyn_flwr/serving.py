@@ -3,7 +3,7 @@
 import json
 import time
 import uuid
-from logging import ERROR
+from logging import ERROR, WARNING
 from pathlib import Path
 
 from flwr.app import Context
@@ -13,7 +13,7 @@ from flwr.server import ServerAppComponents, ServerConfig, SimpleClientManager
 from fedsyn_flwr import assembly, config, preflight, registry
 from fedsyn_flwr.checkpoint import Checkpoint, Checkpoints
 from fedsyn_flwr.data.own import SCHEME
-from fedsyn_flwr.decided import decided
+from fedsyn_flwr.decided import decided, remarks
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.evaluation import Evaluator
 from fedsyn_flwr.healing import replace_dead_actors
@@ -63,6 +63,8 @@ def build(run_config: config.RunConfig) -> ServerAppComponents:
     tracker = Tracker(folder, resumed_from=start)
     more = {"run": run, "layout": flat.layout, "parameters": flat.trainable.numel()}
     tracker.config(settings, decided(settings), **more)
+    for remark in remarks(settings):
+        log(WARNING, "%s", remark)
     replace_dead_actors()
     manager = SimpleClientManager()
     return ServerAppComponents(

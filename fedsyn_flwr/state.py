@@ -8,6 +8,7 @@ machine (or the same SuperNode after a restart) finds it.
 import os
 import re
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -51,18 +52,17 @@ class VersionedStore:
         """The file of a version."""
         return self.folder / f"v{version}.safetensors"
 
-    def save(self, version: int, arrays: dict[str, np.ndarray], settled: int) -> None:
-        """Store a version; drop those that no repeated round can ask for.
-
-        Parameters
-        ----------
-        version : int
-            The round that writes.
-        settled : int
-            The last round that is never repeated (the newest checkpoint's). The newest version
-            up to it and all later ones are kept.
-        """
+    def save(self, version: int, arrays: dict[str, np.ndarray]) -> None:
+        """Store a version, over one of the same number."""
         write_atomic(self.path(version), arrays)
+
+    def keep(self, wanted: Collection[int]) -> None:
+        """Drop all other versions."""
+        for old in set(self.versions()) - set(wanted):
+            self.path(old).unlink(missing_ok=True)
+
+    def settle(self, settled: int) -> None:
+        """Drop what no repeated round can ask for: all before the newest up to a settled round."""
         for old in [v for v in self.versions() if v <= settled][:-1]:
             self.path(old).unlink(missing_ok=True)
 
@@ -82,14 +82,9 @@ class VersionedStore:
         with safe_open(self.path(version), "pt") as file:
             return {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
 
-    def before(self, version: int) -> dict[str, np.ndarray] | None:
-        """The newest version older than ``version``, None if there is none.
-
-        Reading by round rather than taking the newest file makes a repeated round (a retry, a
-        resumed run) see what it saw the first time.
-        """
-        older = [v for v in self.versions() if v < version]
-        return self.load(older[-1]) if older else None
+    def newest(self, until: int) -> int:
+        """The newest version up to this one, 0 if there is none."""
+        return max((v for v in self.versions() if v <= until), default=0)
 
 
 class NodeState:

@@ -115,7 +115,7 @@ class Tracker:
             write_atomic(self.folder / POOL, images())
             self.pool_version = version
 
-    def model(self, flat: FlatModel) -> None:
-        """``model.safetensors``: tensors by name."""
+    def model(self, flat: FlatModel, name: str = "model") -> None:
+        """``model.safetensors``, or another of such: tensors by name."""
         content = save(flat.named(), metadata={"sha256": flat.digest()})
-        write_whole(self.folder / "model.safetensors", content)
+        write_whole(self.folder / f"{name}.safetensors", content)

@@ -16,14 +16,17 @@ from flwr.server.strategy import Strategy
 
 from fedsyn_flwr.checkpoint import Checkpoint
 from fedsyn_flwr.config import Config
+from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.evaluation import Evaluator
 from fedsyn_flwr.exchange import Reply, sample_clients
 from fedsyn_flwr.flat import FlatModel
+from fedsyn_flwr.kept import Kept
 from fedsyn_flwr.payload import (
     Group,
     Groups,
     from_parameters,
     hold,
+    is_finite,
     nbytes,
 )
 from fedsyn_flwr.roster import Roster
@@ -65,6 +68,7 @@ class FedStrategy(Post, Strategy):
         self.model = flat.copy_vectors()
         self.parameters = self.serialise({})
         self.roster = Roster(self.federation.node_timeout, evaluator.data.shape)
+        self.kept = Kept()
         self.settled = 0
         self.pool_version = 0
         self.equip()
@@ -95,6 +99,8 @@ class FedStrategy(Post, Strategy):
             self.reject(reply.partition, "its answer holds no model")
         elif result is not None:
             self.absorb(result, groups)
+            if self.kept.take(reply.partition, result.metrics):
+                self.count("clients/state_lost", 1)
 
     def absorb(self, result: FitRes, groups: Groups) -> None:
         """Add a sound reply to the round's sums."""
@@ -106,12 +112,25 @@ class FedStrategy(Post, Strategy):
                 self.refiner.learn(groups["model"], self.losses[-1][0])
 
     def finalise(self, server_round: int) -> tuple[Parameters | None, Metrics]:
-        """The round's new model; None, and the old one stays, when nothing was trained."""
+        """The round's new model; None, and the old one stays, when nothing was trained.
+
+        Raises
+        ------
+        UserError
+            If it has NaN or infinite values, though no client's had: w_t stays.
+        """
         self.add_costs()
         if self.average.weight == 0:
             return None, self.metrics
         mean = self.average.mean()
-        self.model = self.refine(self.server_step(mean), server_round)
+        model = self.refine(self.server_step(mean), server_round)
+        if not is_finite(model):
+            raise UserError(
+                f"round {server_round}: the server's step has made NaN or infinite values of sound "
+                "models: lower its learning rate (server-lr, scaffold-server-lr)"
+            )
+        self.model = model
+        self.kept.close(server_round)
         self.parameters = self.serialise({})
         self.account()
         self.measure(mean)
@@ -147,7 +166,8 @@ class FedStrategy(Post, Strategy):
             self.before_fit(server_round)
         federation = self.federation
         key = (federation.seed, server_round, self.attempt)
-        sampled = sample_clients(self.roster, federation.fraction_fit, key)
+        avoid = self.failed if self.attempt else ()
+        sampled = sample_clients(self.roster, federation.fraction_fit, key, avoid)
         self.sampled, self.measured = len(sampled), self.is_evaluated(server_round)
         self.clear()
         return self.messages(sampled, "train", server_round)
@@ -206,6 +226,11 @@ class FedStrategy(Post, Strategy):
         self.settled = checkpoint.round
         self.restore(checkpoint.arrays, checkpoint.scalars)
 
+    def settle(self, server_round: int) -> None:
+        """Rounds up to this one will not be repeated."""
+        self.settled = server_round
+        self.kept.settle()
+
     # ---- tools
 
     def is_evaluated(self, server_round: int) -> bool:
@@ -239,5 +264,6 @@ class FedStrategy(Post, Strategy):
     def clear(self) -> None:
         """An empty average, for a round or another attempt at it."""
         self.open_sums()
+        self.kept.open()
         if self.refiner:
-            self.refiner.clear(self.transductive_set())
+            self.refiner.clear(self.transductive_set(), self.pool_version)

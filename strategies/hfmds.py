@@ -1,7 +1,14 @@
 """HFMDS-FL (arXiv 2308.04761), server half: when to synthesise."""
 
+import math
+
+import numpy as np
+
 from fedsyn_flwr.exchange import Reply
+from fedsyn_flwr.payload import check_size
 from strategies.pooled import Pooled
+
+LABEL = 8  # bytes, int64
 
 
 class HFMDS(Pooled):
@@ -10,6 +17,23 @@ class HFMDS(Pooled):
     Every T_d rounds all K clients, not only the sampled ones, invert w_t; the server pools their
     images (replacing the old pool), and the round's training runs with the new pool.
     """
+
+    def prepare(self) -> None:
+        """Refuse a pool that will be too large for a message now, not after T_d rounds.
+
+        Raises
+        ------
+        UserError
+            If the images that the clients have samples for are over the limit.
+        """
+        super().prepare()
+        if not self.params.uses_pool:
+            return
+        count = sum(min(self.params.synthesis_per_client, n) for n in self.roster.examples.values())
+        count = min(count, self.params.pool_max or count)
+        pixels = math.prod(self.evaluator.data.shape)
+        size = count * (pixels * np.dtype(self.params.synthetic_dtype).itemsize + LABEL)
+        check_size({"model": sum(v.nbytes for v in self.model.values()), "synthetic": size})
 
     def before_fit(self, server_round: int) -> None:
         """Synthesis when t is a multiple of T_d."""

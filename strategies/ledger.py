@@ -19,6 +19,8 @@ class Ledger:
         What clients measured about their own work.
     reasons : list of str
         Why clients were left out of this round.
+    failed : set of int
+        Which.
     """
 
     def __init__(self) -> None:
@@ -29,6 +31,7 @@ class Ledger:
         self.metrics: Metrics = {"bytes/down": 0, "bytes/up": 0, "clients/failed": 0}
         self.costs = Tally(*cost.PREFIXES)
         self.reasons: list[str] = []
+        self.failed: set[int] = set()
 
     def count(self, name: str, amount: int) -> None:
         """Add to one of the round's counts."""
@@ -43,6 +46,7 @@ class Ledger:
         """Leave a client out of the round, and keep the reason for the log."""
         self.count("clients/failed", 1)
         self.reasons.append(f"client {partition}: {reason}")
+        self.failed.add(partition)
 
     def reject(self, partition: int, reason: str) -> None:
         """Fail a client that did answer, but with something unusable."""

@@ -1,8 +1,10 @@
 """What the data-sharing methods have in common on the server: the clients' images in one pool."""
 
+from logging import WARNING
 from typing import Any
 
 import torch
+from flwr.common import log
 
 from fedsyn_flwr.data import get_spec
 from fedsyn_flwr.exchange import Reply
@@ -35,7 +37,10 @@ class Pooled(FedAvg):
         raise NotImplementedError
 
     def gather(self, phase: str, server_round: int, with_model: bool = True) -> int:
-        """All clients' answers to ``phase`` become the pool; returns how many could be used."""
+        """All clients' answers to ``phase`` become the pool; returns how many could be used.
+
+        Where these are fewer than ``min-success-fraction``, the old pool stays, if there is one.
+        """
         parts, measured = [], Tally("privacy/", "synthesis/")
         for reply in self.ask_all(phase, server_round, with_model):
             result, groups = self.accept(reply)
@@ -43,7 +48,17 @@ class Pooled(FedAvg):
             if result is not None and self.is_sound(reply, part):
                 parts.append(part)
                 measured.add(result.metrics, len(part["labels"]))
-        self.replace_pool(parts, server_round)
+        if len(parts) >= self.federation.min_success_fraction * len(self.roster):
+            self.replace_pool(parts, server_round)
+        else:
+            self.count("synthesis/too_few", 1)
+            log(
+                WARNING,
+                "round %s: images of %s of %s clients are too few for a new pool",
+                server_round,
+                len(parts),
+                len(self.roster),
+            )
         self.metrics |= measured.means()
         return len(parts)
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 from flwr.common import FitIns, FitRes, Parameters, Scalar
 
 from fedsyn_flwr.config import FederationConfig
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.exchange import Reply, exchange
-from fedsyn_flwr.payload import Groups, from_parameters, is_finite, shapes, to_parameters
+from fedsyn_flwr.kept import Kept
+from fedsyn_flwr.payload import Group, Groups, from_parameters, is_finite, shapes, to_parameters
 from strategies.workshop import Workshop
 
 Progress = Callable[[str, int, int], None]
@@ -26,6 +28,8 @@ class Post(Workshop):
         Identifies the run's state on the nodes.
     parameters : Parameters
         w_t alone, as it travels.
+    kept : Kept
+        Which round's state the clients go on from.
     settled : int
         The last round that will never be repeated.
     pool_version : int
@@ -37,6 +41,7 @@ class Post(Workshop):
     federation: FederationConfig
     run: str
     parameters: Parameters
+    kept: Kept
     settled: int
     pool_version: int
     progress: Progress
@@ -51,6 +56,16 @@ class Post(Workshop):
     def enclosed(self, phase: str, partition: int) -> Groups:
         """Groups that go with a message of a phase: those of `outgoing` with ``train``."""
         return self.outgoing(partition) if phase == "train" else {}
+
+    def state(self) -> tuple[Group, dict[str, Any]]:
+        """Also which state the clients go on from."""
+        arrays, scalars = super().state()
+        return arrays, {**scalars, **self.kept.state()}
+
+    def restore(self, arrays: Group, scalars: dict[str, Any]) -> None:
+        """The same."""
+        super().restore(arrays, scalars)
+        self.kept.restore(scalars)
 
     # ---- tools
 
@@ -73,7 +88,8 @@ class Post(Workshop):
             key = tuple(id(group) for group in extra.values())
             if key not in shared:
                 shared[key] = self.serialise(extra, with_model)
-            messages[partition] = FitIns(shared[key], {**config, "partition": partition})
+            own = {"partition": partition, **self.kept.words(partition)}
+            messages[partition] = FitIns(shared[key], {**config, **own})
         return messages
 
     def ask_all(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from harness import Federation
+from harness import Federation, told
 
 from clients.hfmds import HFMDSClient
 from fedsyn_flwr import config
@@ -49,6 +49,7 @@ def client(f: Federation, partition: int, number: int) -> HFMDSClient:
 
     found = HFMDSClient(f.worker, partition)
     found.round = Round(f.strategy.run, number, "synthesis", 0, 0)
+    found.last = f.strategy.kept.last.get(partition, 0)
     f.worker.flat.load(f.model)
     return found
 
@@ -145,10 +146,6 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def message(number: int, phase: str) -> dict[str, Any]:
-    return {"run": "run", "round": number, "phase": phase, "settled": 0, "pool": 0}
-
-
 def test_killed_client_process_keeps_its_prototypes(tmp_path: Path) -> None:
     """One process trains round 1 and is killed; another one synthesises in round 2."""
 
@@ -162,24 +159,26 @@ def test_killed_client_process_keeps_its_prototypes(tmp_path: Path) -> None:
     sent = pack({"model": fresh.flat.copy_vectors()}, fresh.flat.layout)
     np.savez(tmp_path / "sent.npz", *sent)
     command = [sys.executable, "-c", DYING, json.dumps(keys("killed"))]
-    command += [json.dumps(message(1, "train")), str(tmp_path / "sent.npz")]
+    command += [json.dumps(told(1)), str(tmp_path / "sent.npz")]
     folder = Path(__file__).resolve().parents[1]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     dead = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert (dead.stdout.strip(), dead.returncode) == ("trained", -signal.SIGKILL), dead.stderr
 
     one = worker("one")
-    HFMDSClient(one, 0).fit(sent, message(1, "train"))
+    HFMDSClient(one, 0).fit(sent, told(1))
     kept = one.state("run").client(0).load(1)
     found = fresh.state("run").client(0).load(1)
     assert found["known"].any()
     assert {k: v.tobytes() for k, v in found.items()} == {k: v.tobytes() for k, v in kept.items()}
     images = [
-        unpack(HFMDSClient(w, 0).fit(sent, message(2, "synthesis"))[0], w.flat.layout)["synthetic"]
+        unpack(HFMDSClient(w, 0).fit(sent, told(2, "synthesis", last=1))[0], w.flat.layout)[
+            "synthetic"
+        ]
         for w in (fresh, one)
     ]
     np.testing.assert_array_equal(images[0]["images"], images[1]["images"])
     lost = worker("empty")
-    answer = HFMDSClient(lost, 0).fit(sent, message(2, "synthesis"))[0]
+    answer = HFMDSClient(lost, 0).fit(sent, told(2, "synthesis", last=1))[0]
     other = unpack(answer, lost.flat.layout)["synthetic"]
     assert not np.array_equal(other["images"], images[0]["images"])  # so the prototypes count

@@ -40,7 +40,7 @@ def control(*values: float) -> dict[str, np.ndarray]:
 def kept_controls(f: Federation, after: int) -> list[np.ndarray]:
     """c_i of every client after a round; zero where it has none."""
     stores = [f.worker.state(f.strategy.run).client(k) for k in range(len(f.proxies))]
-    found = [store.before(after + 1) for store in stores]
+    found = [store.load(store.newest(after)) for store in stores]
     zero = np.zeros_like(f.model["trainable"])
     return [zero if state is None else state["control"] for state in found]
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from flwr.common import Code, FitIns, FitRes, Status, ndarrays_to_parameters
 from flwr.server import Server
-from harness import Federation, LocalProxy
+from harness import Federation, LocalProxy, told
 from hypothesis import given, settings
 from test_flat_payload import groups
 
@@ -297,8 +297,8 @@ def test_a_model_is_not_received_where_an_answer_waits(tmp_path: Path) -> None:
     message = f.strategy.serialise({})
     answers, contents = [], []
     for number, phase in enumerate(["train", "synthesis", "synthesis", "train", "synthesis"], 1):
-        config = {"run": "a", "round": number, "phase": phase, "settled": 0, "pool": 0}
-        reply = f.proxies[0].fit(FitIns(message, {**config, "partition": 0}), None, None)
+        config = {**told(number, phase), "partition": 0}
+        reply = f.proxies[0].fit(FitIns(message, config), None, None)
         assert reply.status.code == Code.OK
         answers.append(from_parameters(hold(reply.parameters), f.strategy.flat.layout))
         contents.append(snapshot(answers[-1]))

@@ -26,37 +26,48 @@ def at(value: float) -> dict[str, np.ndarray]:
     return {"a": np.full(3, value, np.float32)}
 
 
-def test_a_round_reads_what_was_written_before_it(tmp_path: Path) -> None:
+def test_the_newest_version_up_to_a_round(tmp_path: Path) -> None:
     store = VersionedStore(tmp_path)
-    assert store.before(5) is None
-    store.save(2, at(2), settled=1)
-    store.save(5, at(5), settled=4)
-    assert store.before(2) is None
-    assert store.before(5)["a"][0] == 2  # a repeated round 5 does not see itself
-    assert store.before(6)["a"][0] == 5
+    assert store.newest(5) == 0
+    store.save(2, at(2))
+    store.save(5, at(5))
+    assert [store.newest(until) for until in (1, 2, 4, 5, 9)] == [0, 2, 2, 5, 5]
+    assert store.load(5)["a"][0] == 5
+    assert store.load(4) is None
+
+
+def test_other_versions_than_those_wanted_are_dropped(tmp_path: Path) -> None:
+    store = VersionedStore(tmp_path)
+    for r in range(1, 6):
+        store.save(r, at(r))
+    store.keep((0, 2, 5))
+    assert store.versions() == [2, 5]
 
 
 def test_only_what_a_repeated_round_can_ask_for_is_kept(tmp_path: Path) -> None:
     store = VersionedStore(tmp_path)
     for r in range(1, 8):
-        store.save(r, at(r), settled=3 if r > 3 else 0)
+        store.save(r, at(r))
+    store.settle(0)
+    assert store.versions() == [1, 2, 3, 4, 5, 6, 7]
+    store.settle(3)
     assert store.versions() == [3, 4, 5, 6, 7]
-    store.save(8, at(8), settled=7)
-    assert store.versions() == [7, 8]
+    store.settle(9)
+    assert store.versions() == [7]
 
 
 def test_runs_and_clients_do_not_mix(tmp_path: Path) -> None:
-    NodeState(tmp_path, "one").client(0).save(1, at(1), 0)
-    assert NodeState(tmp_path, "two").client(0).before(9) is None
-    assert NodeState(tmp_path, "one").client(1).before(9) is None
-    assert NodeState(tmp_path, "one").client(0).before(9)["a"][0] == 1
+    NodeState(tmp_path, "one").client(0).save(1, at(1))
+    assert NodeState(tmp_path, "two").client(0).load(1) is None
+    assert NodeState(tmp_path, "one").client(1).load(1) is None
+    assert NodeState(tmp_path, "one").client(0).load(1)["a"][0] == 1
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_rubbish(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = VersionedStore(tmp_path)
-    store.save(1, at(1), 0)
+    store.save(1, at(1))
 
     def broken(arrays: object, name: str) -> None:
         Path(name).write_bytes(b"half")
@@ -64,7 +75,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_rubbish(
 
     monkeypatch.setattr("fedsyn_flwr.state.save_file", broken)
     with pytest.raises(OSError, match="disk full"):
-        store.save(1, at(2), 0)
+        store.save(1, at(2))
     assert store.load(1)["a"][0] == 1
     assert len(list(tmp_path.iterdir())) == 1
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from harness import told
 from torch import nn
 
 from clients.base import FedClient
@@ -71,6 +72,6 @@ def fit(client: FedClient, w: list[float], number: int = 1, **extra: Group) -> G
         "buffers": np.zeros(0, np.float32),
         "counters": np.zeros(0, np.int64),
     }
-    config = {"run": "run", "round": number, "phase": "train", "settled": 0, "pool": 0}
-    arrays, _, _ = client.fit(pack({"model": model, **extra}, layout), config)
+    message = told(number, last=number - 1)
+    arrays, _, _ = client.fit(pack({"model": model, **extra}, layout), message)
     return unpack([array.copy() for array in arrays], layout)

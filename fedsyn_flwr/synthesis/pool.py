@@ -164,7 +164,8 @@ def keep_pool(store: VersionedStore, version: int, arrays: Group, settled: int) 
     the synthesis, and a client that failed then may answer now.
     """
     if not (version in store.versions() and _equal(store.mapped(version), arrays)):
-        store.save(version, arrays, settled)
+        store.save(version, arrays)
+        store.settle(settled)
 
 
 def open_pool(store: VersionedStore, version: int, device: torch.device) -> LocalPool:

@@ -105,7 +105,7 @@ def train_observer(
         indices = worker.rows(partition)
         fetch = lambda chosen: worker.fetch(chosen, g)  # noqa: E731
         train_local(flat, indices, fetch, cross_entropy, settings, seed=seed, key=key)
-        store.save(0, flat.vectors(), settled=0)
+        store.save(0, flat.vectors())
     else:
         flat.load(kept)
     return flat.module.eval().requires_grad_(False)
