@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from threading import Lock
 
 from flwr.common import Code, FitIns, FitRes
 from flwr.server.client_proxy import ClientProxy
@@ -104,20 +105,21 @@ def exchange(
     on the order of arrival. There is a thread per client in flight, since each waits for its
     reply.
     """
-    done = 0
+    done, lock = 0, Lock()
 
-    def finished(_: object) -> None:
+    def ask(partition: int) -> Reply:
+        """Also say how far all are, before the answer is there: nothing may be said after it."""
         nonlocal done
-        done += 1
+        reply = call(partition, roster[partition], messages[partition], timeout)
         if progress:
-            progress(done, len(messages))
+            with lock:
+                done += 1
+                progress(done, len(messages))
+        return reply
 
     futures = deque[Future[Reply]]()
     try:
-        for partition in sorted(messages):
-            args = (partition, roster[partition], messages[partition], timeout)
-            futures.append(THREADS.submit(call, *args))
-            futures[-1].add_done_callback(finished)
+        futures.extend(THREADS.submit(ask, partition) for partition in sorted(messages))
         while futures:
             yield futures.popleft().result()  # kept by nobody, so freed once used
     finally:
