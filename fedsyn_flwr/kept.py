@@ -33,7 +33,7 @@ class Kept:
         """An attempt at a round begins; what another one took in is forgotten."""
         self.taken: set[int] = set()
 
-    def take(self, partition: int, metrics: Mapping[str, Scalar]) -> int:
+    def take(self, partition: int, metrics: Mapping[str, Scalar]) -> bool:
         """Note an answer that was counted; returns whether its client had lost what it kept."""
         if metrics.get(SAVED):
             self.taken.add(partition)
@@ -47,7 +47,7 @@ class Kept:
                 partition,
                 self.last.get(partition, 0),
             )
-        return int(lost)
+        return lost
 
     def close(self, server_round: int) -> None:
         """The round counts."""
