@@ -26,6 +26,7 @@ def measured(data: str, model: str, samples: int) -> dict[str, Any]:
 
     from fedsyn_flwr import config, registry
     from fedsyn_flwr.averaging import RunningAverage
+    from fedsyn_flwr.kept import Kept
     from fedsyn_flwr.payload import from_parameters, nbytes, to_parameters
     from fedsyn_flwr.worker import Worker
 
@@ -51,6 +52,7 @@ def measured(data: str, model: str, samples: int) -> dict[str, Any]:
     client = registry.method("fedavg").client(worker, 0)
     sent = to_parameters({"model": vectors}, layout)
     message = {"run": "r", "round": 1, "phase": "train", "settled": 0, "pool": 0}
+    message |= Kept().words(0)
 
     def train() -> Any:
         from flwr.common import parameters_to_ndarrays
