@@ -8,14 +8,21 @@ from fedsyn_flwr.config import Config
 
 def remarks(config: Config) -> list[str]:
     """Lines about what is allowed, and probably not meant."""
+    found = []
     every = getattr(config.params, "synthesis_every", 0)
     rounds = config.federation.num_server_rounds
-    if every <= rounds:
-        return []
-    return [
-        f"note: synthesis-every = {every}, and the run has {rounds} rounds: no images will be "
-        "made, and the clients train as in FedAvg"
-    ]
+    if every > rounds:
+        found.append(
+            f"note: synthesis-every = {every}, and the run has {rounds} rounds: no images will be "
+            "made, and the clients train as in FedAvg"
+        )
+    data = config.data
+    if data.data_dir and data.dataset == "digits" and not data.labels:
+        found.append(
+            f"note: the images of {data.data_dir} are taken for digits, with their mean and "
+            "deviation; name theirs, such as dataset = mnist"
+        )
+    return found
 
 
 def decided(config: Config) -> dict[str, Any]:

@@ -143,10 +143,14 @@ def _last_word(files: RunFiles, reason: str) -> dict[str, Any]:
 @contextlib.contextmanager
 def claimed(folder: Path) -> Iterator[None]:
     """Keep other processes off a run's folder; the claim ends with this process at the latest."""
-    folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock")
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
+    except OSError as error:
+        raise UserError(
+            f"results-dir {folder.parent} cannot be written: {error.strerror}; choose another"
+        ) from None
     except Timeout:
         raise UserError(f"{folder} is being written by another fedsyn: wait for it") from None
     try:

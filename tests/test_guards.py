@@ -10,8 +10,11 @@ from harness import Federation, LocalProxy
 from safetensors.numpy import load_file
 
 from fedsyn_flwr import plan
+from fedsyn_flwr.decided import remarks
+from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.payload import from_parameters, is_finite, to_parameters
 from fedsyn_flwr.refinement import Refiner
+from fedsyn_flwr.runner import claimed
 
 QUICK: dict[str, Any] = {
     "strategy": "mrtf",
@@ -183,3 +186,23 @@ def test_a_synthesis_that_never_comes_is_said(tmp_path: Path) -> None:
         "clients train as in FedAvg"
     )
     assert last(4).startswith("results in")
+
+
+def test_images_that_are_taken_for_digits_are_said(tmp_path: Path) -> None:
+    keys = [f"data-dir={tmp_path}", f"results-dir={tmp_path}"]
+    assert remarks(plan.draft("digits-fedavg", keys).config) == [
+        f"note: the images of {tmp_path} are taken for digits, with their mean and deviation; name "
+        "theirs, such as dataset = mnist"
+    ]
+    assert not remarks(plan.draft("digits-fedavg", [*keys, "dataset=mnist"]).config)
+
+
+def test_a_results_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(
+            UserError, match=r"results-dir .*/file cannot be written: Not a directory; c"
+        ),
+        claimed(tmp_path / "file" / "run"),
+    ):
+        pass

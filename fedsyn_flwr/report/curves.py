@@ -129,11 +129,17 @@ def _read(folder: Path) -> Run:
 
 
 def grouped(runs: Sequence[Run]) -> list[list[Run]]:
-    """Runs whose configurations differ in nothing but the seed, in order of appearance."""
-    groups: dict[tuple[tuple[str, Any], ...], list[Run]] = {}
+    """Runs whose configurations differ in nothing but the seed, in order of appearance.
+
+    A seed that was run twice counts once, or deviations would come out too small: its longest run.
+    """
+    groups: dict[tuple[tuple[str, Any], ...], dict[Any, Run]] = {}
     for run in runs:
-        groups.setdefault(run.identity, []).append(run)
-    return list(groups.values())
+        seeds = groups.setdefault(run.identity, {})
+        seed = run.config.get("seed")
+        if seed not in seeds or len(run.rows) > len(seeds[seed].rows):
+            seeds[seed] = run
+    return [list(seeds.values()) for seeds in groups.values()]
 
 
 def labels(groups: Sequence[Sequence[Run]], without: str = "") -> list[str]:

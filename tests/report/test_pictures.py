@@ -150,6 +150,13 @@ def test_a_sweep_is_a_line_per_method_with_values_in_order():
     assert list(found[0].points) == [0.0, 1.0]
 
 
+def test_a_seed_that_was_run_twice_counts_once():
+    runs = [run(0.5, 0), run(0.9, 0), run(0.7, 1)]
+    runs[1].rows.append(dict(runs[1].rows[-1]))  # the longer one
+    (group,) = grouped(runs)
+    assert group == [runs[1], runs[2]]
+
+
 def test_the_key_of_a_sweep():
     groups = grouped([run(**{"hfmds-mu": mu}) for mu in (0.0, 1.0)])
     assert swept_key(groups, None) == "hfmds-mu"
