@@ -86,6 +86,9 @@ def checks(place: Place, settings: Config) -> Iterator[Check]:
     yield "run", lambda: run(settings)
 
 
+LOCAL = ":local:"  # Flower's word for a SuperLink that flwr run starts, with a simulation
+
+
 class Connection:
     """A connection of ``$FLWR_HOME/config.toml``: ``address`` and ``ca``, None where it has none.
 
@@ -106,7 +109,13 @@ class Connection:
             wanted = f"[superlink.{name or 'NAME'}] with address and root-certificates"
             self.problem = f"{self.path}: {error!r}: it needs {wanted}, see docs/deployment.md"
             return
-        self.address = entry.get("address")
+        if entry.get("address", LOCAL) == LOCAL:
+            self.problem = (
+                f"{self.path}: {self.name} is a simulation on this machine, no deployment: "
+                "name the SuperLink's connection by --connection, see docs/deployment.md"
+            )
+            return
+        self.address = entry["address"]
         if entry.get("root-certificates"):
             self.ca = self.path.parent / Path(entry["root-certificates"]).expanduser()
         elif not entry.get("insecure"):
@@ -116,7 +125,7 @@ class Connection:
         """Where it leads."""
         if self.problem:
             raise UserError(self.problem)
-        return f"{self.name} in {self.path}: {self.address or 'a simulation on this machine'}"
+        return f"{self.name} in {self.path}: {self.address}"
 
 
 def load_certificate(path: Path) -> x509.Certificate:

@@ -166,6 +166,13 @@ def test_the_connection_of_a_user(keys: Path, superlink: str) -> None:
     (home / "config.toml").write_text(f'{entry}root-certificates = "{keys / "ca.crt"}"\n')
     assert wrong(Place()) == {}
     assert "KeyError('near')" in wrong(Place(connection="near"))["connection"]
+    for entry in ('address = ":local:"\n', "options.num-supernodes = 2\n"):
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "local"\n[superlink.local]\n{entry}'
+        )
+        found = wrong(Place())
+        assert "local is a simulation on this machine, no deployment" in found["connection"]
+        assert "SuperLink" not in found
 
 
 def test_too_little_room() -> None:
