@@ -147,12 +147,12 @@ def claimed(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
+    except Timeout:  # an OSError, too
+        raise UserError(f"{folder} is being written by another fedsyn: wait for it") from None
     except OSError as error:
         raise UserError(
             f"results-dir {folder.parent} cannot be written: {error.strerror}; choose another"
         ) from None
-    except Timeout:
-        raise UserError(f"{folder} is being written by another fedsyn: wait for it") from None
     try:
         yield
     finally:
