@@ -4,6 +4,7 @@ from typing import Any
 
 from fedsyn_flwr import readings, registry, server_optim
 from fedsyn_flwr.config import Config
+from fedsyn_flwr.data import get_spec
 
 
 def remarks(config: Config) -> list[str]:
@@ -17,10 +18,10 @@ def remarks(config: Config) -> list[str]:
             "made, and the clients train as in FedAvg"
         )
     data = config.data
-    if data.data_dir and data.dataset == "digits" and not data.labels:
+    if data.data_dir and get_spec(data.dataset).hub is None and not data.labels:
         found.append(
-            f"note: the images of {data.data_dir} are taken for digits, with their mean and "
-            "deviation; name theirs, such as dataset = mnist"
+            f"note: the images of {data.data_dir} are taken for {data.dataset}, with their mean "
+            "and deviation; name theirs, such as dataset = mnist"
         )
     return found
 

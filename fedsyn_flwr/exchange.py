@@ -63,7 +63,7 @@ def sample_clients(
     """
     ids = sorted(everyone)
     count = max(1, round(fraction * len(ids)))
-    others, avoided = ([k for k in ids if (k in avoid) == they] for they in (False, True))
+    others, avoided = [k for k in ids if k not in avoid], [k for k in ids if k in avoid]
     generator = numpy_generator(*key, "sampling")
     first = generator.choice(others, size=min(count, len(others)), replace=False)
     rest = generator.choice(avoided, size=count - len(first), replace=False)

@@ -7,7 +7,6 @@ from flwr.common import log
 
 from fedsyn_flwr.averaging import RunningAverage
 from fedsyn_flwr.config import Config
-from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.evaluation import Evaluator
 from fedsyn_flwr.exchange import Reply
 from fedsyn_flwr.flat import FlatModel
@@ -28,6 +27,8 @@ class FedGAN(Pooled):
     sent : dict
         The same as they go to every client, with the number of the GAN's round.
     """
+
+    advice = ("where the GAN diverged, lower gan-lr",)
 
     def __init__(self, config: Config, flat: FlatModel, evaluator: Evaluator, run: str) -> None:
         super().__init__(config, flat, evaluator, run)
@@ -82,15 +83,6 @@ class FedGAN(Pooled):
         if averages["generator"].weight:
             self.networks = {name: average.mean() for name, average in averages.items()}
         self.metrics |= measured.means()
-
-    def need(self, answered: int, what: str) -> None:
-        """End the run where too few clients took part."""
-        if answered < max(1, self.federation.min_success_fraction * len(self.roster)):
-            reasons = "; ".join(dict.fromkeys(self.reasons))
-            raise UserError(
-                f"{answered} of {len(self.roster)} clients {what}: {reasons}; "
-                "where the GAN diverged, lower gan-lr"
-            )
 
     def look(self) -> None:
         """Say which classes the generator makes one image of."""

@@ -1,6 +1,5 @@
 """FedMix and NaiveMix (Yoon et al., ICLR 2021, arXiv 2107.00233), server half."""
 
-from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.exchange import Reply
 from fedsyn_flwr.synthesis.mixing import average_count
 from strategies.pooled import Pooled
@@ -19,12 +18,7 @@ class FedMix(Pooled):
         UserError
             If fewer than ``min-success-fraction`` of them send any: there is no second time.
         """
-        answered = self.gather("means", server_round=1, with_model=False)
-        if answered < max(1, self.federation.min_success_fraction * len(self.roster)):
-            raise UserError(
-                f"{answered} of {len(self.roster)} clients sent averages: "
-                + "; ".join(dict.fromkeys(self.reasons))
-            )
+        self.need(self.gather("means", server_round=1, with_model=False), "sent averages")
 
     def limit(self, reply: Reply) -> int:
         """As many averages as the client's samples fill."""

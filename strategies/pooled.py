@@ -7,6 +7,7 @@ import torch
 from flwr.common import log
 
 from fedsyn_flwr.data import get_spec
+from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.exchange import Reply
 from fedsyn_flwr.payload import Group, Groups
 from fedsyn_flwr.refinement import Images
@@ -26,10 +27,13 @@ class Pooled(FedAvg):
     ----------
     soft_labels : bool
         Whether the labels are shares of the classes.
+    advice : tuple of str
+        What else is said where too few clients take part.
     """
 
     pool: Group | None = None
     soft_labels = False
+    advice: tuple[str, ...] = ()
     makes_pool = True
 
     def limit(self, reply: Reply) -> int:
@@ -48,7 +52,7 @@ class Pooled(FedAvg):
             if result is not None and self.is_sound(reply, part):
                 parts.append(part)
                 measured.add(result.metrics, len(part["labels"]))
-        if len(parts) >= self.federation.min_success_fraction * len(self.roster):
+        if self.enough(len(parts)):
             self.replace_pool(parts, server_round)
         else:
             self.count("synthesis/too_few", 1)
@@ -61,6 +65,16 @@ class Pooled(FedAvg):
             )
         self.metrics |= measured.means()
         return len(parts)
+
+    def enough(self, answered: int) -> bool:
+        """Whether so many of all clients are ``min-success-fraction``, and one at least."""
+        return answered >= max(1, self.federation.min_success_fraction * len(self.roster))
+
+    def need(self, answered: int, what: str) -> None:
+        """End the run where too few clients took part in what comes once."""
+        if not self.enough(answered):
+            reasons = "; ".join([*dict.fromkeys(self.reasons), *self.advice])
+            raise UserError(f"{answered} of {len(self.roster)} clients {what}: {reasons}")
 
     def is_sound(self, reply: Reply, part: Group) -> bool:
         """Whether a contribution may be pooled; if not, it is counted with its client."""

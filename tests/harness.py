@@ -26,10 +26,10 @@ from fedsyn_flwr.serving import build
 from fedsyn_flwr.worker import UNPLACED, Worker
 
 
-def told(number: int, phase: str = "train", last: int = 0, run: str = "run") -> dict[str, Any]:
+def told(number: int, phase: str = "train", last: int = 0) -> dict[str, Any]:
     """What a message says: its round and phase, and the round of the state to go on from."""
     versions = {"settled": 0, "pool": 0, "last": last, "last-settled": 0}
-    return {"run": run, "round": number, "phase": phase, **versions}
+    return {"run": "run", "round": number, "phase": phase, **versions}
 
 
 class LocalProxy(ClientProxy):

@@ -34,10 +34,6 @@ def federation(folder: Path, proxy: type = LocalProxy, **keys: Any) -> Federatio
     return Federation(folder, 6, proxy, **{**QUICK, **keys})
 
 
-def rows(f: Federation) -> list[dict[str, Any]]:
-    return [json.loads(x) for x in (f.folder / "metrics.jsonl").read_text().splitlines()]
-
-
 def status(f: Federation) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((f.folder / "status.json").read_text())
     return found
@@ -71,14 +67,14 @@ def test_a_teacher_that_overflows_teaches_nobody(
     f = federation(tmp_path, proxy, strategy=strategy, **keys).run()
     assert status(f)["status"] == "completed"
     assert is_finite(f.model)
-    assert [row.get("refinement/silent_clients", 0) for row in rows(f)] == [0, 1]
-    assert [row["clients/failed"] for row in rows(f)] == [0, 0]
+    assert [row.get("refinement/silent_clients", 0) for row in f.rows()] == [0, 1]
+    assert [row["clients/failed"] for row in f.rows()] == [0, 0]
 
 
 def test_an_average_that_overflows_is_not_refined(tmp_path: Path) -> None:
     proxy = type("Exploding", (OneExplodes,), {"by": 1e20})
     f = federation(tmp_path, proxy, **{"num-server-rounds": 2}).run()
-    assert rows(f)[1]["refinement/diverged"] == 1
+    assert f.rows()[1]["refinement/diverged"] == 1
     assert f.strategy.refiner.refined is None
     assert is_finite(f.model)
 
@@ -151,8 +147,8 @@ def test_a_remnant_is_no_pool(tmp_path: Path, share: float, version: int) -> Non
     keys = {"strategy": "hfmds", "num-server-rounds": 5, "min-success-fraction": share}
     f = federation(tmp_path, FewSynthesise, **keys).run()
     assert status(f)["status"] == "completed"
-    assert rows(f)[3]["clients/failed"] == 5
-    assert rows(f)[3].get("synthesis/too_few", 0) == int(version == 2)
+    assert f.rows()[3]["clients/failed"] == 5
+    assert f.rows()[3].get("synthesis/too_few", 0) == int(version == 2)
     assert f.strategy.pool_version == version
     assert len(f.strategy.pool["labels"]) == (48 if version == 2 else 8)
 

@@ -45,10 +45,6 @@ def federation(folder: Path, proxy: type = LocalProxy, clients: int = 6, **keys:
     return Federation(folder, clients, proxy, **{**QUICK, **keys})
 
 
-def rows(f: Federation) -> list[dict[str, Any]]:
-    return [json.loads(x) for x in (f.folder / "metrics.jsonl").read_text().splitlines()]
-
-
 def gap(f: Federation) -> tuple[float, float]:
     """The largest of |c - mean c_i|, of the c_i the clients go on from, and of |c|."""
     kept, total = f.strategy.kept.last, np.zeros_like(f.model["trainable"], np.float64)
@@ -95,10 +91,10 @@ def test_a_loss_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("kind", ["lost", "unreadable"])
 def test_controls_add_up_after_an_answer_that_did_not_count(tmp_path: Path, kind: str) -> None:
     f = federation(tmp_path, losing(kind, {2: {1}, 3: {1, 4}})).run()
-    assert [row["clients/failed"] for row in rows(f)] == [0, 1, 2, 0, 0]
+    assert [row["clients/failed"] for row in f.rows()] == [0, 1, 2, 0, 0]
     off, size = gap(f)
     assert off < 1e-6 < 1e-2 < size
-    assert all("clients/state_lost" not in row for row in rows(f))
+    assert all("clients/state_lost" not in row for row in f.rows())
 
 
 def test_controls_add_up_after_an_attempt_that_did_not_count(tmp_path: Path) -> None:
@@ -109,7 +105,7 @@ def test_controls_add_up_after_an_attempt_that_did_not_count(tmp_path: Path) -> 
     assert set(first[3:]) - set(second)  # some were heard in vain
     f = federation(tmp_path, losing("lost", {2: set(first[:3])}), 12, **key).run()
     assert json.loads((f.folder / "status.json").read_text())["status"] == "completed"
-    assert rows(f)[1]["clients/failed"] == 3
+    assert f.rows()[1]["clients/failed"] == 3
     off, size = gap(f)
     assert off < 1e-6 < 1e-2 < size
 
@@ -137,7 +133,7 @@ def test_lost_state_is_told_and_counted(tmp_path: Path) -> None:
     f = federation(tmp_path)
     f.after(3, lambda: shutil.rmtree(tmp_path / "state"))
     f.run()
-    lost = [row.get("clients/state_lost", 0) for row in rows(f)]
+    lost = [row.get("clients/state_lost", 0) for row in f.rows()]
     assert lost == [0, 0, 0, 6, 0]
 
 
