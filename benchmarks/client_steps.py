@@ -15,7 +15,7 @@ from pathlib import Path
 
 from round_time import COMMON, WORK
 
-from fedsyn_flwr import plan, runner
+from fedsyn_flwr.simulation import resolve, runner
 
 CLIENTS, WARM_UP = 4, 2
 SHORT = {"synthesis-steps": 2, "synthesis-per-client": 64, "privacy-report": False}
@@ -47,7 +47,7 @@ def cost(arm: str, work: str, data: str, rounds: int) -> tuple[float, float]:
             "strategy": arm.split(",")[0],
             "run-name": "benchmark",
         }
-        prepared = plan.prepare("digits-fedavg", flags=keys, clients=CLIENTS, actors=1)
+        prepared = resolve.prepare("digits-fedavg", flags=keys, clients=CLIENTS, actors=1)
         result = runner.execute(prepared.run_config, prepared.options)
     if not result.completed:
         raise SystemExit(result.reason)

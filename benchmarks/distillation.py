@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedsyn_flwr import distillation as d
-from fedsyn_flwr.cost import peak_memory
-from fedsyn_flwr.flat import FlatModel
+from fedsyn_flwr.compute.cost_meter import peak_memory
 from fedsyn_flwr.models import build_model
+from fedsyn_flwr.models.flat_model import FlatModel
+from fedsyn_flwr.server import distillation as d
 
 SHAPE, CLASSES, BATCH, SAMPLES = (3, 32, 32), 10, 64, 10_000
 

@@ -31,13 +31,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedsyn_flwr.client.training import Batch, Loss, train_local
+from fedsyn_flwr.compute.cuda_graphs import WARM_UP, Graphs, Passes, plainly
+from fedsyn_flwr.compute.process import keep_freed_memory
 from fedsyn_flwr.data import ImageSet, ResidentData, augment
-from fedsyn_flwr.flat import FlatModel
-from fedsyn_flwr.graphs import WARM_UP, Graphs, Passes, plainly
 from fedsyn_flwr.models import build_model
-from fedsyn_flwr.runtime import keep_freed_memory
+from fedsyn_flwr.models.flat_model import FlatModel
 from fedsyn_flwr.synthesis.inversion import InversionSettings, invert
-from fedsyn_flwr.training import Batch, Loss, train_local
 
 CLASSES, ALPHA, MEAN = 10, 0.5, [0.5] * 3
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedsyn_flwr.compute.process import keep_freed_memory
 from fedsyn_flwr.models import SplitModel, build_model
-from fedsyn_flwr.runtime import keep_freed_memory
 from fedsyn_flwr.synthesis.inversion import InversionSettings, invert
 
 MODELS = ("cnn", "cnn-gap", "resnet18")

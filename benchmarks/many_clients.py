@@ -14,8 +14,8 @@ import threading
 import time
 from pathlib import Path
 
-from fedsyn_flwr import plan, runner
 from fedsyn_flwr.report.files import read_status
+from fedsyn_flwr.simulation import resolve, runner
 
 IN_A_ROUND, ACTORS = 10, 2
 
@@ -54,7 +54,7 @@ def main() -> None:
             "results-dir": folder,
             "run-name": "benchmark",
         }
-        prepared = plan.prepare("digits-fedavg", flags=keys, clients=clients, actors=ACTORS)
+        prepared = resolve.prepare("digits-fedavg", flags=keys, clients=clients, actors=ACTORS)
         ended, seen = threading.Event(), dict[str, float]()
         run = Path(folder) / "benchmark"
         watch = threading.Thread(target=lambda: seen.update(phases(run, ended)))

@@ -13,9 +13,9 @@ import threading
 import time
 from pathlib import Path
 
-from fedsyn_flwr import plan, runner
-from fedsyn_flwr.processes import processes
 from fedsyn_flwr.report.files import read_status
+from fedsyn_flwr.simulation import resolve, runner
+from fedsyn_flwr.simulation.processes import processes
 
 MODELS = ["mlp", "lenet", "cnn", "vgg8", "resnet18"]
 Sizes = dict[str, float]
@@ -79,7 +79,7 @@ def measured(model: str, data: str, rounds: int) -> str:
             "results-dir": folder,
             "run-name": "benchmark",
         }
-        prepared = plan.prepare("digits-hfmds", flags=keys, clients=4, actors=2)
+        prepared = resolve.prepare("digits-hfmds", flags=keys, clients=4, actors=2)
         ended, seen = threading.Event(), dict[int, list[Sizes]]()
         marks, run = [rounds // 10, rounds], Path(folder) / "benchmark"
         watch = threading.Thread(target=lambda: seen.update(watched(run, marks, ended)))

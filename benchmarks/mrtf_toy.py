@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedsyn_flwr import assembly, config
-from fedsyn_flwr import distillation as d
-from fedsyn_flwr.training import Loss, train_local
-from fedsyn_flwr.worker import Worker, resident
+from fedsyn_flwr import build, config
+from fedsyn_flwr.build import resident
+from fedsyn_flwr.client.training import Loss, train_local
+from fedsyn_flwr.client.worker import Worker
+from fedsyn_flwr.server import distillation as d
 
 PAIRS = ((0, 1), (2, 3), (4, 5))
 TAU = 4.0
@@ -64,7 +65,7 @@ def toy(data_dir: str, seed: int, **keys: config.Scalar) -> dict[str, float]:
     base = {"strategy": "fedavg", "partition": "iid", "device": "cpu", "seed": seed}
     settings = config.load(config.merged({**base, "data-dir": data_dir, **keys}))
     worker = Worker(settings, len(PAIRS))
-    test = resident(settings, assembly.images(settings, "test"), worker.device)
+    test = resident(settings, build.images(settings, "test"), worker.device)
     known = (test.labels < 6).nonzero()[:, 0]
     logits = client_logits(worker, test.x(known))
     right = {name: t.argmax(dim=1) == test.y(known) for name, t in targets(logits).items()}

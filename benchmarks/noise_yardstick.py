@@ -11,11 +11,11 @@ import argparse
 
 import torch
 
+from fedsyn_flwr.client.worker import Worker, worker_for
 from fedsyn_flwr.data import denormalise
-from fedsyn_flwr.plan import draft
+from fedsyn_flwr.privacy.audit import privacy_report
 from fedsyn_flwr.rng import torch_generator
-from fedsyn_flwr.synthesis.privacy_report import privacy_report
-from fedsyn_flwr.worker import Worker, worker_for
+from fedsyn_flwr.simulation.resolve import draft
 
 SIGMAS = (0.05, 0.1, 0.2, 0.4, 0.8)
 SHOWN = ("psnr_mean", "ssim_mean", "nearest_distance", "reid_pixel", "reid_chance")

@@ -17,27 +17,28 @@ import torch
 from round_time import CLIENTS, COMMON, WORK, client
 from torch import Tensor, nn
 
-from fedsyn_flwr import assembly, plan, runner
+from fedsyn_flwr import build
 from fedsyn_flwr.data import get_spec, normalise
+from fedsyn_flwr.simulation import resolve, runner
 
 
-def prepared(data: str, seed: int, **keys: Any) -> plan.Plan:
+def prepared(data: str, seed: int, **keys: Any) -> resolve.Plan:
     """The run's configuration."""
     flags = {**COMMON, **WORK["W1"], "data-dir": data, "seed": seed, **keys}
-    return plan.prepare("digits-fedavg", flags=flags, clients=CLIENTS)
+    return resolve.prepare("digits-fedavg", flags=flags, clients=CLIENTS)
 
 
 def by_loop(data: str, seed: int, rounds: int) -> float:
     """Accuracy of the bare loop's last model."""
     config = prepared(data, seed).config
     spec = get_spec("cifar10")
-    train, test = (assembly.images(config, split) for split in ("train", "test"))
+    train, test = (build.images(config, split) for split in ("train", "test"))
     raw = (torch.from_numpy(images.images.copy()) for images in (train, test))
     x, x_test = (normalise(pixels, spec.mean, spec.std) for pixels in raw)
     y, y_test = torch.from_numpy(train.labels), torch.from_numpy(test.labels)
-    parts = [torch.from_numpy(part) for part in assembly.partitions(config, train, CLIENTS)]
+    parts = [torch.from_numpy(part) for part in build.partitions(config, train, CLIENTS)]
     shape = (int(x.shape[1]), int(x.shape[2]), int(x.shape[3]))
-    model: nn.Module = assembly.network(config, shape)
+    model: nn.Module = build.network(config, shape)
     torch.manual_seed(seed)
     state = {name: value.clone() for name, value in model.state_dict().items()}
     for _ in range(rounds):

@@ -28,8 +28,9 @@ import torchvision
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedsyn_flwr import assembly, plan, runner
-from fedsyn_flwr.runtime import keep_freed_memory
+from fedsyn_flwr import build
+from fedsyn_flwr.compute.process import keep_freed_memory
+from fedsyn_flwr.simulation import resolve, runner
 
 CLIENTS = 20
 COMMON = {
@@ -93,10 +94,10 @@ def loop(
     """Train every ``share.step``-th client whenever told to, from ``state`` into ``total``."""
     torch.set_num_threads(2 // share.step)
     keys = {**COMMON, **WORK[work], "data-dir": data}
-    settings = plan.prepare("digits-fedavg", flags=keys, clients=CLIENTS).config
-    train = assembly.images(settings, "train")
+    settings = resolve.prepare("digits-fedavg", flags=keys, clients=CLIENTS).config
+    train = build.images(settings, "train")
     x = torch.from_numpy(train.images.copy()).float().div_(255).sub_(0.5).div_(0.25)
-    parts = [torch.from_numpy(p) for p in assembly.partitions(settings, train, CLIENTS)]
+    parts = [torch.from_numpy(p) for p in build.partitions(settings, train, CLIENTS)]
     model, y = network(work), torch.from_numpy(train.labels)
     if tuned:
         keep_freed_memory()
@@ -156,7 +157,7 @@ def app_rounds(work: str, data: str, rounds: int) -> list[float]:
             "num-server-rounds": rounds + 1,  # the last round is evaluated, always
             "run-name": "benchmark",
         }
-        prepared = plan.prepare("digits-fedavg", flags=flags, clients=CLIENTS)
+        prepared = resolve.prepare("digits-fedavg", flags=flags, clients=CLIENTS)
         result = runner.execute(prepared.run_config, prepared.options)
         if not result.completed:
             raise SystemExit(result.reason)

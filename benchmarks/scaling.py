@@ -25,10 +25,10 @@ def measured(data: str, model: str, samples: int) -> dict[str, Any]:
     import torch
 
     from fedsyn_flwr import config, registry
-    from fedsyn_flwr.averaging import RunningAverage
-    from fedsyn_flwr.kept import Kept
-    from fedsyn_flwr.payload import from_parameters, nbytes, to_parameters
-    from fedsyn_flwr.worker import Worker
+    from fedsyn_flwr.client.worker import Worker
+    from fedsyn_flwr.messages.payload import from_parameters, nbytes, to_parameters
+    from fedsyn_flwr.server.averaging import RunningAverage
+    from fedsyn_flwr.server.client_versions import Kept
 
     torch.set_num_threads(1)
     keys: dict[str, Any] = {

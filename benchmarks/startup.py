@@ -15,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from fedsyn_flwr.processes import processes
 from fedsyn_flwr.report.files import read_status
+from fedsyn_flwr.simulation.processes import processes
 
 PROCESSES = {
     "the SuperLink's process starts": "flower-superlink",

@@ -1,6 +1,6 @@
 """FedAvg (McMahan et al., arXiv 1602.05629): E epochs of SGD on the client's own samples."""
 
-from clients.base import FedClient
+from fedsyn_flwr.client.numpy_client import FedClient
 
 
 class FedAvgClient(FedClient):

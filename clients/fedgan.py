@@ -7,12 +7,12 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from clients.base import Metrics
 from clients.pooled import MixedClient, MixedParams
-from fedsyn_flwr import privacy
+from fedsyn_flwr.client.numpy_client import Metrics
 from fedsyn_flwr.config import SETTINGS, Count, Positive
 from fedsyn_flwr.data import denormalise, normalise
-from fedsyn_flwr.payload import Groups
+from fedsyn_flwr.messages.payload import Groups
+from fedsyn_flwr.privacy import similarity
 from fedsyn_flwr.rng import Reshuffled
 from fedsyn_flwr.synthesis.acgan import (
     GAN,
@@ -123,7 +123,7 @@ class FedGANClient(MixedClient):
             real = (self.pixels(self.worker.data.x(piece)).flatten(1) for piece in pieces)
             own = (y == c).cpu()
             where = torch.zeros(int(own.sum()), dtype=torch.int64)
-            index, _ = privacy.nearest(images[own].flatten(1), real, where)
+            index, _ = similarity.nearest(images[own].flatten(1), real, where)
             found[own] = members[index.cpu()]
         return found
 

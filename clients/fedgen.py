@@ -8,9 +8,11 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional as F
 
-from clients.base import FedClient, Metrics, Step
+from fedsyn_flwr.client.numpy_client import FedClient, Metrics, Step
+from fedsyn_flwr.client.training import LocalResult
+from fedsyn_flwr.client.worker import label_counts
 from fedsyn_flwr.config import SETTINGS, Count, NonNegative, Positive
-from fedsyn_flwr.payload import Group, Groups
+from fedsyn_flwr.messages.payload import Group, Groups
 from fedsyn_flwr.synthesis.generator import (
     Generator,
     TeachingSettings,
@@ -18,8 +20,6 @@ from fedsyn_flwr.synthesis.generator import (
     draw,
     guidance,
 )
-from fedsyn_flwr.training import LocalResult
-from fedsyn_flwr.worker import label_counts
 
 
 @dataclass(frozen=True, config=SETTINGS)

@@ -6,13 +6,13 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from clients.base import Metrics
 from clients.pooled import PooledClient, PoolParams
+from fedsyn_flwr.client.numpy_client import Metrics
+from fedsyn_flwr.client.training import Batch, Loss
+from fedsyn_flwr.compute.cuda_graphs import replayable
 from fedsyn_flwr.config import SETTINGS, Count, Share
-from fedsyn_flwr.graphs import replayable
-from fedsyn_flwr.payload import Groups
+from fedsyn_flwr.messages.payload import Groups
 from fedsyn_flwr.synthesis import mixing
-from fedsyn_flwr.training import Batch, Loss
 
 
 @dataclass(frozen=True, config=SETTINGS)

@@ -4,11 +4,11 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from clients.base import FedClient, Step
+from fedsyn_flwr.client.numpy_client import FedClient, Step
+from fedsyn_flwr.compute.cuda_graphs import replayable
 from fedsyn_flwr.config import SETTINGS, NonNegative
-from fedsyn_flwr.graphs import replayable
 from fedsyn_flwr.losses import mmd
-from fedsyn_flwr.payload import Groups
+from fedsyn_flwr.messages.payload import Groups
 
 
 @dataclass(frozen=True, config=SETTINGS)

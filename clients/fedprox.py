@@ -2,10 +2,10 @@
 
 from pydantic.dataclasses import dataclass
 
-from clients.base import FedClient
+from fedsyn_flwr.client.numpy_client import FedClient
 from fedsyn_flwr.config import SETTINGS, NonNegative
 from fedsyn_flwr.losses import proximal_gradient
-from fedsyn_flwr.payload import Groups
+from fedsyn_flwr.messages.payload import Groups
 
 
 @dataclass(frozen=True, config=SETTINGS)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from clients.hfmds import HFMDSClient
-from fedsyn_flwr.worker import Worker
+from fedsyn_flwr.client.worker import Worker
 
 
 class FMDSClient(HFMDSClient):

@@ -9,15 +9,15 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from clients.base import Metrics, Step, as_numpy
 from clients.pooled import MixedClient, MixedParams
+from fedsyn_flwr.client.numpy_client import Metrics, Step, as_numpy
+from fedsyn_flwr.client.training import Batch, LocalResult
+from fedsyn_flwr.compute.cost_meter import Meter
+from fedsyn_flwr.compute.cuda_graphs import replayable
 from fedsyn_flwr.config import SETTINGS, Count, CountOrZero, NonNegative, Positive
-from fedsyn_flwr.cost import Meter
-from fedsyn_flwr.graphs import replayable
-from fedsyn_flwr.payload import Groups
+from fedsyn_flwr.messages.payload import Groups
 from fedsyn_flwr.synthesis.inversion import InversionSettings, invert, split
 from fedsyn_flwr.synthesis.prototypes import Prototypes
-from fedsyn_flwr.training import Batch, LocalResult
 
 
 @dataclass(frozen=True, config=SETTINGS)

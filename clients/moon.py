@@ -4,13 +4,13 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from clients.base import FedClient, Metrics, Step
+from fedsyn_flwr.client.numpy_client import FedClient, Metrics, Step
+from fedsyn_flwr.client.training import LocalResult
+from fedsyn_flwr.compute.cuda_graphs import replayable
 from fedsyn_flwr.config import SETTINGS, NonNegative, Positive
-from fedsyn_flwr.graphs import replayable
 from fedsyn_flwr.losses import contrastive
+from fedsyn_flwr.messages.payload import Groups
 from fedsyn_flwr.models import SplitModel
-from fedsyn_flwr.payload import Groups
-from fedsyn_flwr.training import LocalResult
 
 
 @dataclass(frozen=True, config=SETTINGS)

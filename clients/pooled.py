@@ -7,14 +7,15 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional as F
 
-from clients.base import FedClient, Metrics, Step, as_numpy
+from fedsyn_flwr.client.numpy_client import FedClient, Metrics, Step, as_numpy
+from fedsyn_flwr.client.observer import train_observer
+from fedsyn_flwr.client.pool_store import LocalPool, PoolSampler, keep_pool, open_pool
+from fedsyn_flwr.client.training import Batch, LocalResult, Loss
+from fedsyn_flwr.compute.cuda_graphs import replayable
 from fedsyn_flwr.config import SETTINGS, Count, CountOrZero, Share
-from fedsyn_flwr.graphs import replayable
-from fedsyn_flwr.payload import Group, Groups
+from fedsyn_flwr.messages.payload import Group, Groups
+from fedsyn_flwr.privacy.audit import privacy_report
 from fedsyn_flwr.synthesis.encoding import DType, decode, encode
-from fedsyn_flwr.synthesis.pool import LocalPool, PoolSampler, keep_pool, open_pool
-from fedsyn_flwr.synthesis.privacy_report import privacy_report, train_observer
-from fedsyn_flwr.training import Batch, LocalResult, Loss
 
 
 @dataclass(frozen=True, config=SETTINGS)

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from clients.base import FedClient, Metrics, as_numpy
-from fedsyn_flwr.payload import Groups
-from fedsyn_flwr.training import LocalResult
+from fedsyn_flwr.client.numpy_client import FedClient, Metrics, as_numpy
+from fedsyn_flwr.client.training import LocalResult
+from fedsyn_flwr.messages.payload import Groups
 
 
 def option_two(own: Tensor, c: Tensor, moved: Tensor, travel: float) -> Tensor:

@@ -4,7 +4,7 @@ from flwr.app import Context
 from flwr.client import Client
 from flwr.clientapp import ClientApp
 
-from fedsyn_flwr.prompt import deliver_promptly
+from fedsyn_flwr.simulation.dispatch import deliver_promptly
 
 
 def client_fn(context: Context) -> Client:
@@ -12,7 +12,7 @@ def client_fn(context: Context) -> Client:
     # Here, not above: a simulation loads this file before it starts its actors, and PyTorch would
     # keep them waiting.
     from fedsyn_flwr import registry
-    from fedsyn_flwr.worker import place_of, worker_for
+    from fedsyn_flwr.client.worker import place_of, worker_for
 
     partition, holding = place_of(context.node_config, context.run_config)
     worker = worker_for(context.run_config, holding)

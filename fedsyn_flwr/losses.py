@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedsyn_flwr.device import precision
+from fedsyn_flwr.compute.device import precision
 
 # Keeps the logarithm finite where a feature is masked out; far below 1/d for any feature size.
 EPS = 1e-8

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsyn_flwr import assembly
+from fedsyn_flwr import build
 from fedsyn_flwr.config import Config
 from fedsyn_flwr.data import get_spec, label_table
 from fedsyn_flwr.data.own import SCHEME
@@ -27,14 +27,14 @@ def check(config: Config, num_clients: int) -> None:
     if num_clients < 1:
         raise UserError(f"num-clients = {num_clients}: at least 1 client is needed")
     _check_folders(config)
-    train, test = assembly.images(config, "train"), assembly.images(config, "test")
+    train, test = build.images(config, "train"), build.images(config, "test")
     if train.images.shape[1:] != test.images.shape[1:]:
         raise UserError(
             f"training images are {train.images.shape[1:]}, test images {test.images.shape[1:]}: "
             "both must have one size"
         )
-    assembly.network(config, _shape(train.images))
-    assembly.partitions(config, train, num_clients)
+    build.network(config, _shape(train.images))
+    build.partitions(config, train, num_clients)
 
 
 def check_own(config: Config) -> None:
@@ -50,13 +50,13 @@ def check_own(config: Config) -> None:
             f"num-clients = 0: with partition = {SCHEME!r} say how many SuperNodes the run has"
         )
     _check_folders(config)
-    labels, test = assembly.label_list(config), assembly.images(config, "test")
+    labels, test = build.label_list(config), build.images(config, "test")
     if test.class_names != labels and not config.data.transductive_dataset:
         raise UserError(
             f"the test images' classes are not the run's: set labels = "
             f"{','.join(test.class_names)!r}"
         )
-    assembly.network(config, _shape(test.images))
+    build.network(config, _shape(test.images))
 
 
 def _check_folders(config: Config) -> None:
@@ -67,14 +67,14 @@ def _check_folders(config: Config) -> None:
     ):
         if value and not Path(value).is_absolute():
             raise UserError(f"{key} = {value!r} is relative: give an absolute path")
-    assembly.device(config)
+    build.device(config)
     get_spec(config.data.dataset)
 
 
 def partition_table(config: Config, num_clients: int) -> tuple[np.ndarray, list[str]]:
     """Label counts (K, C) of every client, and the class names."""
-    train = assembly.images(config, "train")
-    parts = assembly.partitions(config, train, num_clients)
+    train = build.images(config, "train")
+    parts = build.partitions(config, train, num_clients)
     classes = get_spec(config.data.dataset).num_classes
     return label_table(train.labels, parts, classes), train.class_names
 

@@ -8,8 +8,10 @@ def server_fn(context: Context) -> ServerAppComponents:
     """The parts of the run's server."""
     # Here, not above: a simulation loads this file, then the ClientApp's, then starts its actors,
     # and PyTorch would keep them waiting.
-    from fedsyn_flwr.serving import components
+    from fedsyn_flwr.server.run import components
+    from fedsyn_flwr.simulation.actors import replace_dead_actors
 
+    replace_dead_actors()
     return components(context)
 
 

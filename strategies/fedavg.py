@@ -1,6 +1,6 @@
 """FedAvg (McMahan et al., arXiv 1602.05629): w ← Σ p_k w_k."""
 
-from strategies.base import FedStrategy
+from fedsyn_flwr.server.strategy import FedStrategy
 
 
 class FedAvg(FedStrategy):

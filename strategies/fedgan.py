@@ -5,15 +5,15 @@ from logging import WARNING
 import numpy as np
 from flwr.common import log
 
-from fedsyn_flwr.averaging import RunningAverage
 from fedsyn_flwr.config import Config
-from fedsyn_flwr.evaluation import Evaluator
-from fedsyn_flwr.exchange import Reply
-from fedsyn_flwr.flat import FlatModel
-from fedsyn_flwr.payload import Groups, shapes
+from fedsyn_flwr.messages.payload import Groups, shapes
+from fedsyn_flwr.models.flat_model import FlatModel
 from fedsyn_flwr.rng import derive
+from fedsyn_flwr.server.averaging import RunningAverage
+from fedsyn_flwr.server.evaluation import Evaluator
+from fedsyn_flwr.server.metric_means import Tally
+from fedsyn_flwr.server.requests import Reply
 from fedsyn_flwr.synthesis.acgan import build_gan, collapsed
-from fedsyn_flwr.tally import Tally
 from strategies.pooled import Pooled
 
 

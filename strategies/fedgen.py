@@ -6,12 +6,13 @@ import numpy as np
 import torch
 from flwr.common import FitRes, Parameters
 
+from fedsyn_flwr.compute.process import cpu_threads
 from fedsyn_flwr.config import Config
-from fedsyn_flwr.evaluation import Evaluator
-from fedsyn_flwr.flat import FlatModel
-from fedsyn_flwr.payload import Group, Groups, is_finite
+from fedsyn_flwr.messages.payload import Group, Groups, is_finite
+from fedsyn_flwr.models.flat_model import FlatModel
 from fedsyn_flwr.rng import derive, torch_generator
-from fedsyn_flwr.runtime import cpu_threads
+from fedsyn_flwr.server.evaluation import Evaluator
+from fedsyn_flwr.server.round_record import Metrics
 from fedsyn_flwr.synthesis.generator import (
     Head,
     Teaching,
@@ -20,7 +21,6 @@ from fedsyn_flwr.synthesis.generator import (
     teacher_weights,
 )
 from strategies.fedavg import FedAvg
-from strategies.ledger import Metrics
 
 PREFIX = "generator-"
 

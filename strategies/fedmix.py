@@ -1,6 +1,6 @@
 """FedMix and NaiveMix (Yoon et al., ICLR 2021, arXiv 2107.00233), server half."""
 
-from fedsyn_flwr.exchange import Reply
+from fedsyn_flwr.server.requests import Reply
 from fedsyn_flwr.synthesis.mixing import average_count
 from strategies.pooled import Pooled
 

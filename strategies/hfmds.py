@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from fedsyn_flwr.exchange import Reply
-from fedsyn_flwr.payload import check_size
+from fedsyn_flwr.messages.payload import check_size
+from fedsyn_flwr.server.requests import Reply
 from strategies.pooled import Pooled
 
 LABEL = 8  # bytes, int64

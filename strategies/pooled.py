@@ -8,13 +8,13 @@ from flwr.common import log
 
 from fedsyn_flwr.data import get_spec
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.exchange import Reply
-from fedsyn_flwr.payload import Group, Groups
-from fedsyn_flwr.refinement import Images
+from fedsyn_flwr.messages.payload import Group, Groups
 from fedsyn_flwr.rng import numpy_generator
+from fedsyn_flwr.server.metric_means import Tally
+from fedsyn_flwr.server.refinement import Images
+from fedsyn_flwr.server.requests import Reply
 from fedsyn_flwr.synthesis.encoding import decode, encode
 from fedsyn_flwr.synthesis.pool import Pool, PoolImages, hard, problem_with
-from fedsyn_flwr.tally import Tally
 from strategies.fedavg import FedAvg
 
 

@@ -7,9 +7,9 @@ from flwr.common import FitRes
 from pydantic.dataclasses import dataclass
 
 from fedsyn_flwr.config import SETTINGS, Positive
-from fedsyn_flwr.flat import Vectors
-from fedsyn_flwr.payload import Group, Groups
-from fedsyn_flwr.server_optim import Optimizer
+from fedsyn_flwr.messages.payload import Group, Groups
+from fedsyn_flwr.models.flat_model import Vectors
+from fedsyn_flwr.server.server_optimizer import Optimizer
 from strategies.fedavg import FedAvg
 
 

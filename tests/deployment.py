@@ -14,9 +14,9 @@ from PIL import Image
 
 from fedsyn_flwr.config import APP_DIR, read_conf
 from fedsyn_flwr.data import load
-from fedsyn_flwr.guard import Guard
-from fedsyn_flwr.processes import Family
-from fedsyn_flwr.superlink import QUIET, free_port, to_toml
+from fedsyn_flwr.simulation.cleanup import Guard
+from fedsyn_flwr.simulation.processes import Family
+from fedsyn_flwr.simulation.superlink import QUIET, free_port, to_toml
 
 SITES = {"site-a": range(4), "site-b": range(3, 7), "site-c": range(6, 10)}
 NEWCOMER = "site-d"

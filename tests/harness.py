@@ -21,9 +21,9 @@ from flwr.server.client_manager import SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
 
 from fedsyn_flwr import config, registry
-from fedsyn_flwr.node import OwnData
-from fedsyn_flwr.serving import build
-from fedsyn_flwr.worker import UNPLACED, Worker
+from fedsyn_flwr.client.supernode import OwnData
+from fedsyn_flwr.client.worker import UNPLACED, Worker
+from fedsyn_flwr.server.run import build_server
 
 
 def told(number: int, phase: str = "train", last: int = 0) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Federation:
             "num-clients": clients,
         }
         self.run_config = config.merged(base, keys)
-        self.parts = build(self.run_config)
+        self.parts = build_server(self.run_config)
         self.server, self.strategy = self.parts.server, self.parts.server.strategy
         self.proxies = self.start(clients, proxy)
         self.manager: SimpleClientManager = self.parts.client_manager

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedsyn_flwr import distillation
-from fedsyn_flwr.flat import FlatModel
-from fedsyn_flwr.graphs import Passes
+from fedsyn_flwr.client.training import Batch, Loss, train_local
+from fedsyn_flwr.compute.cuda_graphs import Passes
 from fedsyn_flwr.models import build_model
+from fedsyn_flwr.models.flat_model import FlatModel
+from fedsyn_flwr.server import distillation
 from fedsyn_flwr.synthesis.inversion import InversionSettings, invert
-from fedsyn_flwr.training import Batch, Loss, train_local
 
 
 def settings(**keys: Any) -> Any:

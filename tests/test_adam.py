@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from fedsyn_flwr.adam import Adam
+from fedsyn_flwr.compute.adam import Adam
 
 
 @pytest.mark.parametrize("beta1", [0.9, 0.5])

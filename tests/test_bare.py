@@ -24,11 +24,12 @@ ABSENT = (
     "pyarrow pandas filelock cryptography matplotlib rich typer"
 )
 MODULES = (
-    "fedsyn_flwr.training fedsyn_flwr.flat fedsyn_flwr.graphs fedsyn_flwr.device "
-    "fedsyn_flwr.losses fedsyn_flwr.distillation fedsyn_flwr.cost fedsyn_flwr.evaluation "
-    "fedsyn_flwr.models fedsyn_flwr.data fedsyn_flwr.data.resident fedsyn_flwr.synthesis.inversion "
+    "fedsyn_flwr.client.training fedsyn_flwr.models.flat_model fedsyn_flwr.compute.cuda_graphs "
+    "fedsyn_flwr.compute.device fedsyn_flwr.losses fedsyn_flwr.server.distillation "
+    "fedsyn_flwr.compute.cost_meter fedsyn_flwr.server.evaluation fedsyn_flwr.models "
+    "fedsyn_flwr.data fedsyn_flwr.data.resident fedsyn_flwr.synthesis.inversion "
     "fedsyn_flwr.synthesis.mixing fedsyn_flwr.synthesis.generator fedsyn_flwr.synthesis.acgan "
-    "fedsyn_flwr.synthesis.prototypes fedsyn_flwr.synthesis.encoding fedsyn_flwr.runtime "
+    "fedsyn_flwr.synthesis.prototypes fedsyn_flwr.synthesis.encoding fedsyn_flwr.compute.process "
     "passes test_gpu"
 )
 

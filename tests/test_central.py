@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from harness import Federation
 
-from fedsyn_flwr import central, config
-from fedsyn_flwr.central import train_centrally
+from fedsyn_flwr import config
+from fedsyn_flwr.client.training import train_local
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.flat import digest
-from fedsyn_flwr.training import train_local
+from fedsyn_flwr.models.flat_model import digest
+from fedsyn_flwr.report import centralized
+from fedsyn_flwr.report.centralized import train_centrally
 
 QUICK: dict[str, Any] = {
     "strategy": "fedavg",
@@ -54,7 +55,7 @@ def test_a_round_sees_the_samples_of_its_clients(
         seen.append((samples.tolist(), train, more["key"]))
         return train_local(flat, samples, fetch, loss, train, **more)
 
-    monkeypatch.setattr(central, "train_local", spying)
+    monkeypatch.setattr(centralized, "train_local", spying)
     train_centrally(settings(**{"num-clients": 4, **keys}))
     assert [key for *_, key in seen] == [(1, 0), (2, 0), (3, 0)]
     for (samples, train, _), clients in zip(seen, asked, strict=True):

@@ -16,10 +16,10 @@ from fake_app.install import install
 from fake_app.writing import write_round, write_status
 
 from fedsyn_flwr.config import APP_DIR
-from fedsyn_flwr.processes import Family
 from fedsyn_flwr.report.files import read_status
 from fedsyn_flwr.report.progress import RunFiles
-from fedsyn_flwr.runner import claimed
+from fedsyn_flwr.simulation.processes import Family
+from fedsyn_flwr.simulation.runner import claimed
 
 FAKE_APP = Path(__file__).parent / "fake_app"
 ENV = {**os.environ, "PYTHONPATH": str(APP_DIR)}
@@ -215,8 +215,8 @@ def test_lists_have_a_line_each(fedsyn, command, some):
 
 
 def test_help_is_quick_and_needs_no_framework():
-    code = "import sys; from fedsyn_flwr import cli; sys.argv = ['fedsyn', 'run', '--help']\n"
-    code += "try: cli.main()\nexcept SystemExit: print({'torch', 'flwr'} & set(sys.modules))"
+    code = "import sys; from fedsyn_flwr.cli import app; sys.argv = ['fedsyn', 'run', '--help']\n"
+    code += "try: app.main()\nexcept SystemExit: print({'torch', 'flwr'} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], env=ENV, capture_output=True, text=True)
     lines = run.stdout.splitlines()
     assert lines[0] == "Usage: fedsyn run [OPTIONS] [CONF]"

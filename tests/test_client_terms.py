@@ -12,8 +12,8 @@ from tiny import fit, quadratic
 
 from clients.fedprox import FedProxClient, FedProxParams
 from clients.moon import MOONClient
-from fedsyn_flwr.flat import digest
 from fedsyn_flwr.models import SplitModel
+from fedsyn_flwr.models.flat_model import digest
 
 QUICK: dict[str, Any] = {
     "num-server-rounds": 4,

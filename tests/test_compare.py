@@ -9,10 +9,11 @@ import pytest
 from fake_app.command import FakeSuperLink, command
 from fake_app.writing import write_config, write_round, write_status
 
-from fedsyn_flwr import cli_grid, compare, gridargs
+from fedsyn_flwr.cli import compare
 from fedsyn_flwr.config import APP_DIR
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.registry import METHODS
+from fedsyn_flwr.simulation import grid, grid_arguments
 
 
 @pytest.fixture
@@ -188,29 +189,29 @@ def test_a_mistake_is_one_line_and_nothing_is_written(fedsyn, results, arguments
 
 
 def test_all_is_every_method_there_is():
-    assert gridargs.names("all") == list(METHODS)
-    assert gridargs.names("hfmds, fedavg,hfmds") == ["hfmds", "fedavg"]
-    assert gridargs.names(None) == []
+    assert grid_arguments.names("all") == list(METHODS)
+    assert grid_arguments.names("hfmds, fedavg,hfmds") == ["hfmds", "fedavg"]
+    assert grid_arguments.names(None) == []
 
 
 def test_names_are_made_of_letters_a_folder_may_have():
     setting = (("device", "cuda:0"), ("channels-last", True), ("momentum", 0.10))
-    name = compare.run_name("my conf", "fedavg", setting, 7)
+    name = grid.run_name("my conf", "fedavg", setting, 7)
     assert name == "my_conf-fedavg-device=cuda_0-channels-last=true-momentum=0.1-s7"
 
 
 def test_value_lists_are_parsed_as_single_values_are():
-    lists = gridargs.value_lists(["momentum=0.5,0.9,0.5", "norm=gn,bn", "augment=none"])
+    lists = grid_arguments.value_lists(["momentum=0.5,0.9,0.5", "norm=gn,bn", "augment=none"])
     assert lists == {"momentum": [0.5, 0.9], "norm": ["gn", "bn"], "augment": ["none"]}
 
 
 def test_two_confs_with_two_results_folders_are_refused(fedsyn, tmp_path):
     Path("other.toml").write_text('strategy = "fedavg"\nresults-dir = "elsewhere"\n')
-    wanted = compare.Wanted(["ok.toml", "other.toml"], [], [0], {}, [], None, {})
+    wanted = grid.Wanted(["ok.toml", "other.toml"], [], [0], {}, [], None, {})
     with pytest.raises(UserError, match="the confs name different results-dirs"):
-        compare.prepare(wanted)
-    wanted = compare.Wanted(["ok.toml", "other.toml"], [], [0], {}, [], "r", {})
-    assert {cell.plan.folder.parent for cell in compare.prepare(wanted)} == {tmp_path / "r"}
+        grid.prepare(wanted)
+    wanted = grid.Wanted(["ok.toml", "other.toml"], [], [0], {}, [], "r", {})
+    assert {cell.plan.folder.parent for cell in grid.prepare(wanted)} == {tmp_path / "r"}
 
 
 GRIDS = [
@@ -224,7 +225,7 @@ GRIDS = [
 @pytest.mark.parametrize("line", GRIDS)
 def test_every_grid_that_a_conf_names_can_be_run(fedsyn, monkeypatch, line):
     grids = []
-    monkeypatch.setattr(cli_grid, "_run", lambda cells, target: grids.append(cells) or 0)
+    monkeypatch.setattr(compare, "_run", lambda cells, target: grids.append(cells) or 0)
     assert fedsyn(*shlex.split(line)[1:])[::2] == (0, [])
     conf = shlex.split(line)[2]
     assert {cell.conf for cell in grids[0]} == {conf}

@@ -13,9 +13,9 @@ from harness import Federation
 from torch import nn
 from torch.nn import functional as F
 
-from fedsyn_flwr import cost
-from fedsyn_flwr.flat import digest
+from fedsyn_flwr.compute import cost_meter
 from fedsyn_flwr.models import SplitModel, build_model
+from fedsyn_flwr.models.flat_model import digest
 from fedsyn_flwr.rng import torch_generator
 from fedsyn_flwr.synthesis import inversion
 
@@ -31,7 +31,7 @@ QUICK: dict[str, Any] = {
 
 
 def train_step(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> int:
-    with cost.FlopCounter() as counter:
+    with cost_meter.FlopCounter() as counter:
         F.cross_entropy(model(x), y).backward()
     return counter.flops
 
@@ -75,17 +75,17 @@ def test_counting_leaves_the_bits_alone() -> None:
 
 
 def test_each_kind_of_step_is_counted_once_per_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "_KNOWN", {})
+    monkeypatch.setattr(cost_meter, "_KNOWN", {})
     counters = []
-    original = cost.FlopCounter
+    original = cost_meter.FlopCounter
 
-    def counting() -> cost.FlopCounter:
+    def counting() -> cost_meter.FlopCounter:
         counters.append(original())
         return counters[-1]
 
-    monkeypatch.setattr(cost, "FlopCounter", counting)
+    monkeypatch.setattr(cost_meter, "FlopCounter", counting)
     a, b = torch.randn(4, 8), torch.randn(8, 3)
-    meters = [cost.Meter("training", "key"), cost.Meter("training", "key")]
+    meters = [cost_meter.Meter("training", "key"), cost_meter.Meter("training", "key")]
     for meter in meters:
         for _ in range(5):
             with meter.counted(4):
@@ -94,21 +94,21 @@ def test_each_kind_of_step_is_counted_once_per_process(monkeypatch: pytest.Monke
             a[:2] @ b
     assert len(counters) == 2  # shapes
     assert [m.flops for m in meters] == [5 * 2 * 4 * 8 * 3 + 2 * 2 * 8 * 3] * 2
-    with cost.Meter("synthesis", "key").counted(4):
+    with cost_meter.Meter("synthesis", "key").counted(4):
         pass
     assert len(counters) == 3  # another phase is another kind
 
 
 def test_a_failing_step_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost, "_KNOWN", {})
-    with pytest.raises(RuntimeError), cost.Meter("training").counted(1):
+    monkeypatch.setattr(cost_meter, "_KNOWN", {})
+    with pytest.raises(RuntimeError), cost_meter.Meter("training").counted(1):
         raise RuntimeError
-    assert cost._KNOWN == {}
+    assert cost_meter._KNOWN == {}
 
 
 def test_meter_and_memory() -> None:
     start = time.perf_counter()
-    meter = cost.Meter("training")
+    meter = cost_meter.Meter("training")
     time.sleep(0.02)
     metrics = meter.metrics()
     assert 0.02 <= metrics["client_seconds/training"] <= time.perf_counter() - start
@@ -154,7 +154,7 @@ def test_synthesis_is_its_steps_and_its_targets(tmp_path: Path) -> None:
     """
     keys = {"strategy": "hfmds", "synthesis-loss": "ce"}
     f = Federation(tmp_path, 3, **QUICK, **keys).run()
-    with cost.FlopCounter() as counter, torch.no_grad():
+    with cost_meter.FlopCounter() as counter, torch.no_grad():
         f.worker.flat.module.eval()(torch.randn(1, 1, 8, 8))
     assert lines(f)[1]["flops/synthesis"] == 7 * 10 * 2 * counter.flops
 
@@ -165,7 +165,7 @@ def test_batches_of_the_inversion_cost_the_same() -> None:
     flops = []
     for batch in (0, 4):
         settings = inversion.InversionSettings(3, 0.1, 1.0, 0.5, 0, 0, "l1", "vector", batch=batch)
-        meter = cost.Meter("synthesis", "test")
+        meter = cost_meter.Meter("synthesis", "test")
         prototypes = torch.zeros(6, model.feature_dim)
         inversion.invert(model, x, y, prototypes, settings, torch_generator(0, "noise"), meter)
         flops.append(meter.flops)
@@ -178,7 +178,7 @@ def test_counting_again_or_not_the_run_has_the_same_bits(
     digests = []
     for i in range(2):
         if i == 0:
-            monkeypatch.setattr(cost, "_KNOWN", {})
+            monkeypatch.setattr(cost_meter, "_KNOWN", {})
         f = Federation(tmp_path / str(i), 3, **QUICK, strategy="hfmds", norm="bn").run()
         digests.append(digest(f.model))
     assert digests[0] == digests[1]
@@ -188,7 +188,7 @@ def test_counting_loads_no_triton_and_leaves_it_to_others() -> None:
     """It would come with PyTorch's formulas, in every process that counts."""
     code = (
         "import importlib.util, sys, torch\n"
-        "from fedsyn_flwr.cost import FlopCounter\n"
+        "from fedsyn_flwr.compute.cost_meter import FlopCounter\n"
         "with FlopCounter() as counter: torch.ones(2, 3) @ torch.ones(3, 5)\n"
         "print(counter.flops, 'triton' in sys.modules)\n"
         "if importlib.util.find_spec('triton'): import triton.runtime.jit\n"

@@ -20,10 +20,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from PIL import Image
 from typer.testing import CliRunner
 
-from fedsyn_flwr import config, deploy_check
-from fedsyn_flwr.cli import app
+from fedsyn_flwr import config
+from fedsyn_flwr.cli import deployment_checks
+from fedsyn_flwr.cli.app import app
+from fedsyn_flwr.cli.deployment_checks import Place
 from fedsyn_flwr.config import APP_DIR, read_conf
-from fedsyn_flwr.deploy_check import Place
 from fedsyn_flwr.errors import UserError
 
 pytestmark = pytest.mark.skipif(
@@ -84,7 +85,7 @@ def site(folder: Path, name: str = "7", size: int = 8) -> Path:
 
 def wrong(place: Place, settings: Any = CONFIG) -> dict[str, str]:
     found = {}
-    for name, check in deploy_check.checks(place, settings):
+    for name, check in deployment_checks.checks(place, settings):
         try:
             assert check()
         except UserError as error:
@@ -153,7 +154,7 @@ def test_an_expired_certificate(tmp_path: Path) -> None:
     old = tmp_path / "old.crt"
     old.write_bytes(made.sign(key, hashes.SHA384()).public_bytes(Encoding.PEM))
     with pytest.raises(UserError, match="valid from 2020-01-01 to 2021-01-01, not today"):
-        deploy_check.authority(old)
+        deployment_checks.authority(old)
 
 
 def test_the_connection_of_a_user(keys: Path, superlink: str) -> None:
@@ -177,9 +178,9 @@ def test_the_connection_of_a_user(keys: Path, superlink: str) -> None:
 
 def test_too_little_room() -> None:
     with pytest.raises(UserError, match=r"a client takes about 1000000000"):
-        deploy_check.memory(needed=10**9)
+        deployment_checks.memory(needed=10**9)
     with pytest.raises(UserError, match=r"MB are free, 1000000000 should be: make room"):
-        deploy_check.disk(CONFIG, needed=10**9)
+        deployment_checks.disk(CONFIG, needed=10**9)
 
 
 def test_a_run_that_is_no_deployment() -> None:

@@ -12,11 +12,18 @@ from passes import cnn, distilled, inverted, trained
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedsyn_flwr import assembly, config, losses
-from fedsyn_flwr.device import bound_memory, gpu_share, has_bfloat16, precision, to_device, to_host
+from fedsyn_flwr import build, config, losses
+from fedsyn_flwr.compute.cuda_graphs import plainly
+from fedsyn_flwr.compute.device import (
+    bound_memory,
+    gpu_share,
+    has_bfloat16,
+    precision,
+    to_device,
+    to_host,
+)
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.flat import FlatModel, digest
-from fedsyn_flwr.graphs import plainly
+from fedsyn_flwr.models.flat_model import FlatModel, digest
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -54,7 +61,7 @@ def test_to_a_gpu_through_pinned_memory_without_waiting() -> None:
 
 def test_training_data_and_models_are_copied_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Indices and crops of a batch, and the payload."""
-    from fedsyn_flwr import device
+    from fedsyn_flwr.compute import device
     from fedsyn_flwr.data import ImageSet, ResidentData, augment, resident
 
     crossed: list[tuple[str, torch.dtype, int]] = []
@@ -153,12 +160,12 @@ def test_keys_are_checked(key: str) -> None:
 
 def test_amp_needs_a_device_with_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = config.load(config.merged({"amp": True, "device": "cpu"}))
-    assert assembly.device(settings) == CPU
-    monkeypatch.setattr(assembly, "has_bfloat16", lambda device: False)
+    assert build.device(settings) == CPU
+    monkeypatch.setattr(build, "has_bfloat16", lambda device: False)
     with pytest.raises(UserError, match=r"^amp = true: cpu does not compute in bfloat16; set amp"):
-        assembly.device(settings)
+        build.device(settings)
     plain = config.load(config.merged({"device": "cpu"}))
-    assert assembly.device(plain) == CPU
+    assert build.device(plain) == CPU
 
 
 def test_bfloat16_is_asked_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedsyn_flwr import distillation as d
-from fedsyn_flwr.flat import FlatModel
 from fedsyn_flwr.models import SplitModel, build_model
+from fedsyn_flwr.models.flat_model import FlatModel
+from fedsyn_flwr.server import distillation as d
 
 LOG2, LOG3 = math.log(2), math.log(3)
 # Two models that say (1/2, 1/4, 1/4) and (1/6, 2/3, 1/6) of the first sample, the reverse of the

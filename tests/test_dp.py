@@ -11,8 +11,8 @@ import pytest
 from harness import Federation
 
 from fedsyn_flwr.config import PrivacyConfig
-from fedsyn_flwr.dp import Accountant, privatise
-from fedsyn_flwr.flat import digest
+from fedsyn_flwr.models.flat_model import digest
+from fedsyn_flwr.privacy.dp import Accountant, privatise
 
 QUICK: dict[str, Any] = {
     "strategy": "fedavg",

@@ -10,10 +10,10 @@ from flwr.common import FitRes
 from flwr.server.client_proxy import ClientProxy
 from harness import Federation
 
-from fedsyn_flwr.averaging import PIECE
-from fedsyn_flwr.drift import Drift, squared_distance
-from fedsyn_flwr.flat import digest
-from fedsyn_flwr.payload import from_parameters
+from fedsyn_flwr.messages.payload import from_parameters
+from fedsyn_flwr.models.flat_model import digest
+from fedsyn_flwr.server.averaging import PIECE
+from fedsyn_flwr.server.drift import Drift, squared_distance
 
 QUICK: dict[str, Any] = {
     "strategy": "fedavg",

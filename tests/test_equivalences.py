@@ -10,9 +10,9 @@ import torch
 from harness import Federation
 from torch.nn import functional as F
 
-from fedsyn_flwr.averaging import PIECE, TOGETHER, RunningAverage
-from fedsyn_flwr.flat import digest
+from fedsyn_flwr.models.flat_model import digest
 from fedsyn_flwr.rng import torch_generator
+from fedsyn_flwr.server.averaging import PIECE, TOGETHER, RunningAverage
 
 QUICK: dict[str, Any] = {
     "num-server-rounds": 4,
@@ -60,9 +60,9 @@ def test_one_client_is_centralised_training(tmp_path: Path, norm: str) -> None:
     keys = {"strategy": "fedavg", "norm": norm, "num-server-rounds": 2, "channels-last": False}
     federation = run(tmp_path, clients=1, **keys)
     settings = federation.worker.settings
-    from fedsyn_flwr import assembly
+    from fedsyn_flwr import build
 
-    model = assembly.network(settings, federation.worker.data.shape)
+    model = build.network(settings, federation.worker.data.shape)
     images = federation.worker.data
     for server_round in (1, 2):
         optimiser = torch.optim.SGD(

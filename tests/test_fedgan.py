@@ -10,7 +10,7 @@ import torch
 from harness import Federation
 
 from clients.fedgan import FedGANClient
-from fedsyn_flwr.flat import digest
+from fedsyn_flwr.models.flat_model import digest
 from fedsyn_flwr.rng import Reshuffled, torch_generator
 from fedsyn_flwr.synthesis import acgan
 from fedsyn_flwr.synthesis.acgan import GANSettings, Trainer, Verdict, build_gan
@@ -200,7 +200,7 @@ def test_pairs_are_the_nearest_of_their_class(tmp_path: Path) -> None:
 
 def test_clients_of_few_or_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = np.split(np.arange(100), [0, 1, 4])
-    monkeypatch.setattr("fedsyn_flwr.assembly.partitions", lambda *_: parts)
+    monkeypatch.setattr("fedsyn_flwr.build.partitions", lambda *_: parts)
     f = federation(tmp_path, **{"limit-train": 100, "norm": "bn"}).run()
     assert [row["clients/failed"] for row in lines(f)] == [0, 0]
     assert len(f.strategy.pool["labels"]) == 0 + 1 + 3 + 8

@@ -12,14 +12,14 @@ from harness import Federation, LocalProxy
 from PIL import Image
 from torch.nn import functional as F
 
-from clients.base import Round, Step
 from clients.fedgen import FedGenClient
-from fedsyn_flwr.flat import digest
-from fedsyn_flwr.payload import from_parameters, to_parameters
+from fedsyn_flwr.client.numpy_client import Round, Step
+from fedsyn_flwr.client.training import Batch
+from fedsyn_flwr.messages.payload import from_parameters, to_parameters
+from fedsyn_flwr.models.flat_model import digest
 from fedsyn_flwr.synthesis.generator import (
     Teaching,
 )
-from fedsyn_flwr.training import Batch
 
 QUICK: dict[str, Any] = {
     "strategy": "fedgen",
@@ -124,7 +124,7 @@ def test_as_many_labels_as_a_full_batch_on_any_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = np.split(np.arange(200), [1])
-    monkeypatch.setattr("fedsyn_flwr.assembly.partitions", lambda *_: parts)
+    monkeypatch.setattr("fedsyn_flwr.build.partitions", lambda *_: parts)
     f = federation(tmp_path, clients=2).run()
     assert len(client(f).indices) == 1
     assert len(client(f).draw_labels()) == 32
@@ -174,7 +174,7 @@ def test_classes_that_no_teacher_had_are_not_learnt_from(
     def parts(_: Any, train: Any, __: int) -> list[np.ndarray]:
         return [np.flatnonzero(np.isin(train.labels, own)) for own in ([0, 1], [2])]
 
-    monkeypatch.setattr("fedsyn_flwr.assembly.partitions", parts)
+    monkeypatch.setattr("fedsyn_flwr.build.partitions", parts)
     f = federation(tmp_path, clients=2, **{"fraction-fit": 0.5, "num-server-rounds": 1}).run()
     sampled = next(k for k, proxy in enumerate(f.proxies) if proxy.calls)
     known = ({0, 1}, {2})[sampled]

@@ -10,7 +10,7 @@ import torch
 from harness import Federation
 
 from clients.fedmix import FedMixClient
-from fedsyn_flwr.flat import digest
+from fedsyn_flwr.models.flat_model import digest
 from fedsyn_flwr.report.samples import read_pool
 from fedsyn_flwr.synthesis.pool import problem_with
 
@@ -101,7 +101,7 @@ def test_limited_pool_is_balanced_over_the_main_classes(tmp_path: Path) -> None:
 
 def test_clients_of_few_or_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = np.split(np.arange(100), [0, 1, 4])
-    monkeypatch.setattr("fedsyn_flwr.assembly.partitions", lambda *_: parts)
+    monkeypatch.setattr("fedsyn_flwr.build.partitions", lambda *_: parts)
     f = federation(tmp_path, **{"limit-train": 100, "norm": "bn"}).run()
     assert [row["clients/failed"] for row in lines(f)] == [0, 0, 0]
     assert len(f.strategy.pool["labels"]) == 1 + 1 + 96 // 5

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from fedsyn_flwr.client.training import SGD, step
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.flat import FlatModel, digest
-from fedsyn_flwr.models import build_model
-from fedsyn_flwr.payload import (
+from fedsyn_flwr.messages.payload import (
     MESSAGE_LIMIT,
     from_parameters,
     nbytes,
@@ -20,7 +19,8 @@ from fedsyn_flwr.payload import (
     to_parameters,
     unpack,
 )
-from fedsyn_flwr.training import SGD, step
+from fedsyn_flwr.models import build_model
+from fedsyn_flwr.models.flat_model import FlatModel, digest
 
 
 def flat(seed: int = 0, norm: str = "bn", channels_last: bool = True) -> FlatModel:
@@ -178,9 +178,9 @@ def test_too_much_for_a_message_is_refused_before_it_is_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sent = {"model": {"w": np.zeros(500_000, np.float32)}, "synthetic": {"x": np.zeros(10**6)}}
-    monkeypatch.setattr("fedsyn_flwr.payload.MESSAGE_LIMIT", 10 * 10**6)
+    monkeypatch.setattr("fedsyn_flwr.messages.payload.MESSAGE_LIMIT", 10 * 10**6)
     assert to_parameters(sent, "a")
-    monkeypatch.setattr("fedsyn_flwr.payload.MESSAGE_LIMIT", 10 * 10**6 - 1)
+    monkeypatch.setattr("fedsyn_flwr.messages.payload.MESSAGE_LIMIT", 10 * 10**6 - 1)
     complaint = r"10\.0 MB \(model 2\.0, synthetic 8\.0\) is over .* 10\.0 MB: a smaller pool-max"
     with pytest.raises(UserError, match=complaint):
         to_parameters(sent, "a")

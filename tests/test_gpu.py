@@ -12,10 +12,10 @@ from passes import cnn, distilled, inverted, settings, trained, vgg
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedsyn_flwr.client.training import Batch, Loss, train_local
+from fedsyn_flwr.compute.cuda_graphs import Graphs, Passes, plainly
+from fedsyn_flwr.compute.device import bound_memory
 from fedsyn_flwr.data import ImageSet, ResidentData, augment
-from fedsyn_flwr.device import bound_memory
-from fedsyn_flwr.graphs import Graphs, Passes, plainly
-from fedsyn_flwr.training import Batch, Loss, train_local
 
 pytestmark = [
     pytest.mark.gpu,

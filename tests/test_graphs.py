@@ -12,9 +12,10 @@ from harness import Federation
 from passes import distilled, inverted, trained, vgg
 from torch import Tensor
 
-from fedsyn_flwr import graphs, registry
-from fedsyn_flwr.flat import digest
-from fedsyn_flwr.graphs import SHAPES, WARM_UP, Graphs, is_replayable, plainly
+from fedsyn_flwr import registry
+from fedsyn_flwr.compute import cuda_graphs
+from fedsyn_flwr.compute.cuda_graphs import SHAPES, WARM_UP, Graphs, is_replayable, plainly
+from fedsyn_flwr.models.flat_model import digest
 
 # ---- the mechanism
 
@@ -27,7 +28,7 @@ def test_the_first_work_is_kept_and_does_it_for_all() -> None:
     """As a graph does: whoever comes later is not called."""
     passes, called = Graphs().of("kind"), []
 
-    def work(name: str) -> graphs.Work:
+    def work(name: str) -> cuda_graphs.Work:
         return lambda x: (called.append(name), double(x))[1]
 
     for number in range(WARM_UP + 3):
@@ -238,9 +239,9 @@ class FakeCuda:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     found = FakeCuda()
-    monkeypatch.setattr(graphs, "_on_cuda", lambda inputs: True)
-    monkeypatch.setattr(graphs, "_STREAMS", {})
-    monkeypatch.setattr(graphs.torch, "cuda", found)
+    monkeypatch.setattr(cuda_graphs, "_on_cuda", lambda inputs: True)
+    monkeypatch.setattr(cuda_graphs, "_STREAMS", {})
+    monkeypatch.setattr(cuda_graphs.torch, "cuda", found)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: None)
     return found
 

@@ -9,12 +9,12 @@ import pytest
 from harness import Federation, LocalProxy
 from safetensors.numpy import load_file
 
-from fedsyn_flwr import plan
-from fedsyn_flwr.decided import remarks
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.payload import from_parameters, is_finite, to_parameters
-from fedsyn_flwr.refinement import Refiner
-from fedsyn_flwr.runner import claimed
+from fedsyn_flwr.messages.payload import from_parameters, is_finite, to_parameters
+from fedsyn_flwr.server.method_defaults import remarks
+from fedsyn_flwr.server.refinement import Refiner
+from fedsyn_flwr.simulation import resolve
+from fedsyn_flwr.simulation.runner import claimed
 
 QUICK: dict[str, Any] = {
     "strategy": "mrtf",
@@ -160,9 +160,9 @@ def test_a_pool_too_large_for_a_message_is_refused_before_training(
     f = federation(tmp_path / "a", strategy="hfmds")
     model = sum(vector.nbytes for vector in f.model.values())
     whole = model + 48 * (64 * 4 + 8)
-    monkeypatch.setattr("fedsyn_flwr.payload.MESSAGE_LIMIT", whole)
+    monkeypatch.setattr("fedsyn_flwr.messages.payload.MESSAGE_LIMIT", whole)
     assert status(f.run())["status"] == "completed"
-    monkeypatch.setattr("fedsyn_flwr.payload.MESSAGE_LIMIT", whole - 1)
+    monkeypatch.setattr("fedsyn_flwr.messages.payload.MESSAGE_LIMIT", whole - 1)
     f = federation(tmp_path / "b", strategy="hfmds").run()
     assert (status(f)["status"], status(f)["rounds"]) == ("failed", 0)
     assert "over the limit" in status(f)["reason"]
@@ -175,7 +175,7 @@ def test_a_pool_too_large_for_a_message_is_refused_before_training(
 def test_a_synthesis_that_never_comes_is_said(tmp_path: Path) -> None:
     def last(rounds: int) -> str:
         keys = [f"num-server-rounds={rounds}", "synthesis-every=4", f"results-dir={tmp_path}"]
-        return plan.prepare("digits-hfmds", keys).headline()[-1]
+        return resolve.prepare("digits-hfmds", keys).headline()[-1]
 
     assert last(3) == (
         "note: synthesis-every = 4, and the run has 3 rounds: no images will be made, and the "
@@ -186,11 +186,11 @@ def test_a_synthesis_that_never_comes_is_said(tmp_path: Path) -> None:
 
 def test_images_that_are_taken_for_digits_are_said(tmp_path: Path) -> None:
     keys = [f"data-dir={tmp_path}", f"results-dir={tmp_path}"]
-    assert remarks(plan.draft("digits-fedavg", keys).config) == [
+    assert remarks(resolve.draft("digits-fedavg", keys).config) == [
         f"note: the images of {tmp_path} are taken for digits, with their mean and deviation; name "
         "theirs, such as dataset = mnist"
     ]
-    assert not remarks(plan.draft("digits-fedavg", [*keys, "dataset=mnist"]).config)
+    assert not remarks(resolve.draft("digits-fedavg", [*keys, "dataset=mnist"]).config)
 
 
 def test_a_results_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

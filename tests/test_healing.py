@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from flwr.common import Code, FitIns, FitRes, Parameters, Status
 
-from fedsyn_flwr.exchange import ATTEMPTS, call
-from fedsyn_flwr.healing import is_transient, machines, replace_dead_actors
+from fedsyn_flwr.compute.cluster import machines
+from fedsyn_flwr.server.requests import ATTEMPTS, call, is_transient
+from fedsyn_flwr.simulation.actors import replace_dead_actors
 
 EMPTY = Parameters(tensors=[b"1234"], tensor_type="numpy.ndarray")
 INS = FitIns(EMPTY, {"round": 3})

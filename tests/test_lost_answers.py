@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from harness import Federation, LocalProxy
 
-from fedsyn_flwr.exchange import sample_clients
-from fedsyn_flwr.kept import LOST, SAVED, Kept
+from fedsyn_flwr.server.client_versions import LOST, SAVED, Kept
+from fedsyn_flwr.server.requests import sample_clients
 
 QUICK: dict[str, Any] = {
     "strategy": "scaffold",

@@ -10,14 +10,14 @@ from datasets import ClassLabel, Dataset, Features, Image
 from harness import Federation, OwnFederation
 from PIL import Image as Picture
 
-from fedsyn_flwr import assembly, config
+from fedsyn_flwr import build, config
+from fedsyn_flwr.client.supernode import OwnData, own_data
+from fedsyn_flwr.client.worker import Worker, place_of
 from fedsyn_flwr.data import get_spec, load
 from fedsyn_flwr.data.own import load_own
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.exchange import reason_of
-from fedsyn_flwr.node import OwnData, own_data
-from fedsyn_flwr.roster import partitions_of
-from fedsyn_flwr.worker import Worker, place_of
+from fedsyn_flwr.server.requests import reason_of
+from fedsyn_flwr.server.roster import partitions_of
 
 KEYS: dict[str, Any] = {
     "num-server-rounds": 3,
@@ -201,8 +201,8 @@ def test_wrong_run_for_own_data(keys: Any, complaint: str) -> None:
 def test_label_list() -> None:
     names = "zero, one,two,three,four,five,six,seven,eight,nine"
     settings = config.load(config.merged({"labels": names}))
-    assert assembly.label_list(settings)[:2] == ["zero", "one"]
-    assert assembly.label_list(config.load(config.merged({}))) == DIGITS
+    assert build.label_list(settings)[:2] == ["zero", "one"]
+    assert build.label_list(config.load(config.merged({}))) == DIGITS
 
 
 @pytest.mark.parametrize(

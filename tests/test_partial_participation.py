@@ -15,9 +15,9 @@ from harness import Federation, told
 
 from clients.hfmds import HFMDSClient
 from fedsyn_flwr import config
-from fedsyn_flwr.cost import Meter
-from fedsyn_flwr.payload import pack, unpack
-from fedsyn_flwr.worker import Worker
+from fedsyn_flwr.client.worker import Worker
+from fedsyn_flwr.compute.cost_meter import Meter
+from fedsyn_flwr.messages.payload import pack, unpack
 
 QUICK: dict[str, Any] = {
     "strategy": "hfmds",
@@ -38,14 +38,14 @@ def labels(monkeypatch: pytest.MonkeyPatch) -> Any:
         def parts(_: Any, train: Any, __: int) -> list[np.ndarray]:
             return [np.flatnonzero(np.isin(train.labels, own))[:limit] for own in classes]
 
-        monkeypatch.setattr("fedsyn_flwr.assembly.partitions", parts)
+        monkeypatch.setattr("fedsyn_flwr.build.partitions", parts)
 
     return deal
 
 
 def client(f: Federation, partition: int, number: int) -> HFMDSClient:
     """A client as it is in round ``number``, with the server's current model."""
-    from clients.base import Round
+    from fedsyn_flwr.client.numpy_client import Round
 
     found = HFMDSClient(f.worker, partition)
     found.round = Round(f.strategy.run, number, "synthesis", 0, 0)
@@ -136,7 +136,7 @@ torch.set_num_threads(1)
 import numpy as np
 from clients.hfmds import HFMDSClient
 from fedsyn_flwr import config
-from fedsyn_flwr.worker import Worker
+from fedsyn_flwr.client.worker import Worker
 run_config, message, arrays = json.loads(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]
 worker = Worker(config.load(config.merged(run_config)), 2)
 with np.load(arrays) as file:

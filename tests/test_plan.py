@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fedsyn_flwr import plan, preflight, size
+from fedsyn_flwr import preflight
 from fedsyn_flwr.config import APP_DIR
 from fedsyn_flwr.errors import UserError
+from fedsyn_flwr.simulation import resolve, resources
 
 
 @pytest.fixture(autouse=True)
@@ -21,8 +22,8 @@ def _elsewhere(tmp_path, monkeypatch):
 @pytest.fixture
 def machine(monkeypatch):
     """Eight cores, two GPUs."""
-    monkeypatch.setattr(size, "cpu_count", lambda: 8)
-    monkeypatch.setattr(size, "gpu_count", lambda: 2)
+    monkeypatch.setattr(resources, "cpu_count", lambda: 8)
+    monkeypatch.setattr(resources, "gpu_count", lambda: 2)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def machine(monkeypatch):
     ],
 )
 def test_parse_override(text, pair):
-    key, value = plan.parse_override(text)
+    key, value = resolve.parse_override(text)
     assert (key, value) == pair
     assert type(value) is type(pair[1])
 
@@ -50,22 +51,22 @@ def test_parse_override(text, pair):
 @pytest.mark.parametrize("text", ["foo", "=3", ""])
 def test_parse_override_refuses_what_is_not_a_pair(text):
     with pytest.raises(UserError, match=re.escape(f"-c {text!r}: must be key=value")):
-        plan.parse_override(text)
+        resolve.parse_override(text)
 
 
 def test_find_conf_knows_bare_names():
-    assert plan.find_conf("digits-fedavg") == APP_DIR / "conf" / "digits-fedavg.toml"
-    assert plan.find_conf("mine/x.toml") == Path("mine/x.toml")
+    assert resolve.find_conf("digits-fedavg") == APP_DIR / "conf" / "digits-fedavg.toml"
+    assert resolve.find_conf("mine/x.toml") == Path("mine/x.toml")
 
 
 def test_find_conf_lists_the_names_there_are():
     with pytest.raises(UserError, match=r"'digits' is neither .* digits-fedavg, .*digits-hfmds"):
-        plan.find_conf("digits")
+        resolve.find_conf("digits")
 
 
 def test_merge_later_ones_win_and_paths_become_absolute(tmp_path):
     Path("my.toml").write_text('seed = 1\nmomentum = 0.5\ndata-dir = "d"\nbatch-size = 7\n')
-    keys = plan.merge("my.toml", ["momentum=0.25", "seed=2"], {"seed": 3, "run-name": None})
+    keys = resolve.merge("my.toml", ["momentum=0.25", "seed=2"], {"seed": 3, "run-name": None})
     assert keys["batch-size"] == 7
     assert keys["momentum"] == 0.25
     assert keys["seed"] == 3
@@ -83,7 +84,7 @@ def test_results_dir_flag_before_key_before_environment(
     tmp_path, monkeypatch, override, flag, folder
 ):
     monkeypatch.setenv("FEDSYN_RESULTS_DIR", "env")
-    keys = plan.merge("digits-fedavg", override, {"results-dir": flag})
+    keys = resolve.merge("digits-fedavg", override, {"results-dir": flag})
     assert keys["results-dir"] == str(tmp_path / folder)
 
 
@@ -103,7 +104,7 @@ def test_results_dir_flag_before_key_before_environment(
     ],
 )
 def test_options_fit_the_machine(arguments, actors, init_cpus):
-    options = plan.Options.fit(*arguments)
+    options = resolve.Options.fit(*arguments)
     assert options.actors == actors
     assert options.federation() == {
         "num-supernodes": arguments[0],
@@ -128,7 +129,7 @@ def test_options_fit_the_machine(arguments, actors, init_cpus):
 )
 def test_options_name_what_does_not_fit(arguments, message):
     with pytest.raises(UserError, match=re.escape(message)):
-        plan.Options.fit(*arguments)
+        resolve.Options.fit(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -139,15 +140,15 @@ def test_options_name_what_does_not_fit(arguments, message):
         (["num-clients=6"], {"clients": 4}, 4),
     ],
 )
-def test_number_of_clients_flag_before_key_before_default(overrides, size, clients):
-    ready = plan.prepare("digits-fedavg", overrides, **size)
+def test_number_of_clients_flag_before_key_before_default(overrides, resources, clients):
+    ready = resolve.prepare("digits-fedavg", overrides, **resources)
     assert ready.options.clients == clients
     assert ready.run_config["num-clients"] == clients
     assert ready.config.federation.num_clients == clients
 
 
 def test_a_run_gets_a_telling_name(tmp_path):
-    ready = plan.prepare("digits-fedavg", ["seed=5"])
+    ready = resolve.prepare("digits-fedavg", ["seed=5"])
     assert re.fullmatch(r"fedavg-digits-seed5-\d{8}-\d{6}", str(ready.run_config["run-name"]))
     assert ready.folder == tmp_path / "results" / str(ready.run_config["run-name"])
     assert not (tmp_path / "results").exists()
@@ -156,10 +157,10 @@ def test_a_run_gets_a_telling_name(tmp_path):
 def test_a_finished_runs_folder_is_not_used_again(tmp_path):
     flags = {"run-name": "x", "results-dir": "r"}
     (tmp_path / "r" / "x").mkdir(parents=True)
-    assert plan.prepare("digits-fedavg", flags=flags).folder == tmp_path / "r" / "x"
+    assert resolve.prepare("digits-fedavg", flags=flags).folder == tmp_path / "r" / "x"
     (tmp_path / "r" / "x" / "status.json").write_text("{}")
     with pytest.raises(UserError, match="r/x already holds a run: choose another --name"):
-        plan.prepare("digits-fedavg", flags=flags)
+        resolve.prepare("digits-fedavg", flags=flags)
 
 
 @pytest.mark.usefixtures("machine")
@@ -175,8 +176,8 @@ def test_a_finished_runs_folder_is_not_used_again(tmp_path):
         ([], {"gpus_per_client": 0.5}, "4 actors x 1 thread, device cuda (0.5 GPU each)"),
     ],
 )
-def test_headline_says_what_runs_where(tmp_path, overrides, size, line):
-    ready = plan.prepare("digits-fedavg", ["seed=5", *overrides], {"run-name": "x"}, **size)
+def test_headline_says_what_runs_where(tmp_path, overrides, resources, line):
+    ready = resolve.prepare("digits-fedavg", ["seed=5", *overrides], {"run-name": "x"}, **resources)
     rounds = ready.config.federation.num_server_rounds
     assert ready.headline() == [
         f"fedavg on digits (dirichlet partition): 10 clients, {rounds} rounds, seed 5",

@@ -11,7 +11,7 @@ from harness import Federation
 from safetensors.numpy import load_file
 
 from fedsyn_flwr.report.samples import read_pool
-from fedsyn_flwr.tracking import Tracker
+from fedsyn_flwr.server.tracking import Tracker
 
 QUICK: dict[str, Any] = {
     "strategy": "hfmds",
@@ -62,7 +62,7 @@ def test_failed_write_leaves_the_pool_before(
         Path(name).write_bytes(b"half")
         raise OSError("disk full")
 
-    monkeypatch.setattr("fedsyn_flwr.state.save_file", broken)
+    monkeypatch.setattr("fedsyn_flwr.client.state.save_file", broken)
     with pytest.raises(OSError, match="disk full"):
         tracker.pool(8, lambda: second)
     assert load_file(tmp_path / "pool.safetensors")["images"].shape == (1, 1, 2, 2)

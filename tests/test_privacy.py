@@ -10,10 +10,11 @@ import pytest
 import torch
 from harness import Federation
 
-from fedsyn_flwr import privacy
-from fedsyn_flwr.flat import digest
-from fedsyn_flwr.synthesis.privacy_report import privacy_report, train_observer
-from fedsyn_flwr.tally import Tally
+from fedsyn_flwr.client.observer import train_observer
+from fedsyn_flwr.models.flat_model import digest
+from fedsyn_flwr.privacy import similarity
+from fedsyn_flwr.privacy.audit import privacy_report
+from fedsyn_flwr.server.metric_means import Tally
 
 QUICK: dict[str, Any] = {
     "strategy": "hfmds",
@@ -35,7 +36,7 @@ def test_psnr_by_hand() -> None:
     x[0] += 0.1  # MSE 0.01
     x[1] += 7  # clamped to 1
     expected = [20.0, 0.0, 100.0]
-    assert privacy.psnr(x, reference).tolist() == pytest.approx(expected, abs=1e-4)
+    assert similarity.psnr(x, reference).tolist() == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize(("size", "radius"), [(4, 1), (8, 3), (28, 5)])
@@ -45,7 +46,7 @@ def test_ssim_equals_the_formula(size: int, radius: int) -> None:
     offsets = np.arange(-radius, radius + 1)
     g = np.exp(-((offsets / (1.5 * radius / 5)) ** 2) / 2)
     window = np.outer(g, g) / np.outer(g, g).sum()
-    for i, value in enumerate(privacy.ssim(x, y).tolist()):
+    for i, value in enumerate(similarity.ssim(x, y).tolist()):
         a, b = (np.pad(v[i, 0].double().numpy(), radius, mode="reflect") for v in (x, y))
         found = []
         for r in range(size):
@@ -63,28 +64,28 @@ def test_ssim_equals_the_formula(size: int, radius: int) -> None:
 def test_ssim_of_equal_images_is_one() -> None:
     for size in (4, 8, 32):
         x = noise(2, 3, size, size)
-        assert privacy.ssim(x, x).tolist() == pytest.approx([1.0, 1.0], abs=1e-5)
+        assert similarity.ssim(x, x).tolist() == pytest.approx([1.0, 1.0], abs=1e-5)
 
 
 def test_nearest_by_hand() -> None:
     real = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 3.0]])
     synthetic = torch.tensor([[0.1, 0.0], [0.1, 0.0], [0.0, 2.0]])
     pieces = (piece for piece in real.split(2))
-    where, found = privacy.nearest(synthetic, pieces, torch.tensor([0, 1, 2]))
+    where, found = similarity.nearest(synthetic, pieces, torch.tensor([0, 1, 2]))
     assert where.tolist() == [0, 0, 2]
     assert found.tolist() == [True, False, True]
 
 
 def test_a_duplicate_of_the_paired_image_does_not_hide_it() -> None:
     real = torch.tensor([[1.0], [1.0], [2.0]])
-    _, found = privacy.nearest(torch.tensor([[1.1]]), [real], torch.tensor([1]))
+    _, found = similarity.nearest(torch.tensor([[1.1]]), [real], torch.tensor([1]))
     assert found.tolist() == [True]
 
 
 def test_likeness_takes_mean_percentile_and_maximum() -> None:
     real = torch.zeros(21, 1, 8, 8)
     synthetic = real + 10 ** -(torch.arange(21.0) / 20).view(21, 1, 1, 1)  # PSNR 0, 1, … 20
-    numbers = privacy.likeness(synthetic, real)
+    numbers = similarity.likeness(synthetic, real)
     assert numbers["privacy/psnr_mean"] == pytest.approx(10, abs=1e-3)
     assert numbers["privacy/psnr_p95"] == pytest.approx(19, abs=1e-3)
     assert numbers["privacy/psnr_max"] == pytest.approx(20, abs=1e-3)
@@ -174,7 +175,7 @@ def test_report_does_not_touch_the_training(tmp_path: Path) -> None:
 def test_clients_count_by_their_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes 0, 1 and 99 with B_g = 10: chance is (1·1/1 + 10·1/99) / 11."""
     parts = np.split(np.arange(100), [0, 1])
-    monkeypatch.setattr("fedsyn_flwr.assembly.partitions", lambda *_: parts)
+    monkeypatch.setattr("fedsyn_flwr.build.partitions", lambda *_: parts)
     f = Federation(tmp_path, 3, **{**QUICK, "limit-train": 100}).run()
     chance = lines(f)[1]["privacy/reid_chance"]
     assert chance == pytest.approx((1 + 10 / 99) / 11)

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from fedsyn_flwr.guard import Guard
-from fedsyn_flwr.processes import Family, processes
+from fedsyn_flwr.simulation.cleanup import Guard
+from fedsyn_flwr.simulation.processes import Family, processes
 
 SLEEP = "import time; time.sleep(60)"
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); "
@@ -27,9 +27,9 @@ subprocess.Popen([sys.executable, "-c", {SLEEP!r}], env={{}}, start_new_session=
 GUARDED = f"""
 import os, subprocess, sys, time
 from pathlib import Path
-from fedsyn_flwr.guard import Guard
-from fedsyn_flwr.guard import Guard
-from fedsyn_flwr.processes import Family
+from fedsyn_flwr.simulation.cleanup import Guard
+from fedsyn_flwr.simulation.cleanup import Guard
+from fedsyn_flwr.simulation.processes import Family
 family = Family({{mark!r}})
 guard = Guard(family, Path({{home!r}}))
 env = {{{{**os.environ, **family.environment}}}}

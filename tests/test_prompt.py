@@ -20,7 +20,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.federation import NoOpFederationManager
 from flwr.superlink.grid.inmemory_grid import InMemoryGrid
 
-from fedsyn_flwr import prompt
+from fedsyn_flwr.simulation import dispatch
 
 NODES = 20
 
@@ -50,7 +50,7 @@ class Engine:
 
     def start(self) -> None:
         args = (self.state, self.queue, self.mapping, self.stop)
-        self.threads.append(threading.Thread(target=prompt.add_messages_to_queue, args=args))
+        self.threads.append(threading.Thread(target=dispatch.add_messages_to_queue, args=args))
         self.threads[-1].start()
 
     def answer(self) -> None:
@@ -73,7 +73,7 @@ class Engine:
         return Message(RecordDict(), self.nodes[node], "train", ttl=ttl)
 
     def send(self, *of: Any, timeout: float | None = None) -> list[Message]:
-        return prompt.send_and_receive(self.grid, [self.message(*of)], timeout=timeout)
+        return dispatch.send_and_receive(self.grid, [self.message(*of)], timeout=timeout)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     found.stop.set()
     for thread in found.threads:
         thread.join()
-    assert not prompt.waiting
+    assert not dispatch.waiting
 
 
 def test_a_reply_is_there_at_once(engine: Engine) -> None:
@@ -101,7 +101,7 @@ def test_many_at_once_come_in_the_order_of_the_nodes(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the actors have work, which the first message is here, as nobody takes it."""
-    monkeypatch.setattr(prompt, "BURST", 2.0)  # on a busy machine the threads send far apart
+    monkeypatch.setattr(dispatch, "BURST", 2.0)  # on a busy machine the threads send far apart
     engine.start()
     with ThreadPoolExecutor(NODES) as threads:
         sent = [threads.submit(engine.send, NODES - 1)]
@@ -127,7 +127,7 @@ def test_two_messages_to_one_node_are_two(engine: Engine) -> None:
     engine.start()
     engine.answer()
     messages = [engine.message(2), engine.message(2), engine.message(5)]
-    replies = prompt.send_and_receive(engine.grid, messages)
+    replies = dispatch.send_and_receive(engine.grid, messages)
     assert sorted(engine.nodes.index(r.metadata.src_node_id) for r in replies) == [2, 2, 5]
 
 
@@ -136,7 +136,7 @@ def test_a_message_that_expires_is_an_error(engine: Engine) -> None:
     began = time.monotonic()
     (reply,) = engine.send(0, 0.3)
     assert reply.has_error()
-    assert time.monotonic() - began < 0.3 + 2 * prompt.LOOK
+    assert time.monotonic() - began < 0.3 + 2 * dispatch.LOOK
 
 
 def test_the_callers_patience_ends(engine: Engine) -> None:
@@ -153,13 +153,13 @@ def test_only_in_the_process_of_a_simulation(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(InMemoryGrid, "send_and_receive", InMemoryGrid.send_and_receive)
     before = vce_api.add_messages_to_queue, InMemoryGrid.send_and_receive
     with monkeypatch.context() as without:
-        without.delitem(sys.modules, prompt.ENGINE)
-        assert not prompt.deliver_promptly()
+        without.delitem(sys.modules, dispatch.ENGINE)
+        assert not dispatch.deliver_promptly()
         assert (vce_api.add_messages_to_queue, InMemoryGrid.send_and_receive) == before
     with monkeypatch.context() as other:
         other.delattr(vce_api, "add_messages_to_queue")
-        assert not prompt.deliver_promptly()
+        assert not dispatch.deliver_promptly()
         assert InMemoryGrid.send_and_receive is before[1]
-    assert prompt.deliver_promptly()
-    assert vce_api.add_messages_to_queue is prompt.add_messages_to_queue
-    assert InMemoryGrid.send_and_receive is prompt.send_and_receive
+    assert dispatch.deliver_promptly()
+    assert vce_api.add_messages_to_queue is dispatch.add_messages_to_queue
+    assert InMemoryGrid.send_and_receive is dispatch.send_and_receive

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fedsyn_flwr.training import SGD
+from fedsyn_flwr.client.training import SGD
 
 TRAIN = """
 import sys

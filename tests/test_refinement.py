@@ -9,10 +9,10 @@ import pytest
 import torch
 from harness import Federation, LocalProxy
 
-from fedsyn_flwr import assembly, config
-from fedsyn_flwr import distillation as d
+from fedsyn_flwr import build, config
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.flat import digest
+from fedsyn_flwr.models.flat_model import digest
+from fedsyn_flwr.server import distillation as d
 
 QUICK: dict[str, Any] = {
     "strategy": "mrtf",
@@ -303,10 +303,10 @@ def test_another_domain_is_adapted_and_evaluated(tmp_path: Path) -> None:
 def test_a_domain_of_other_classes_is_refused() -> None:
     keys = {"dataset": "mnist", "transductive-dataset": "cifar100"}
     with pytest.raises(UserError, match="transductive-dataset = 'cifar100' has 100 classes"):
-        assembly.images(config.load(config.merged(keys)), "test")
+        build.images(config.load(config.merged(keys)), "test")
 
 
 def test_a_relative_folder_of_the_domain_is_refused() -> None:
     keys = {"transductive-dataset": "mnist-m", "transductive-data-dir": "here"}
     with pytest.raises(UserError, match="transductive-data-dir = 'here' is relative"):
-        assembly.images(config.load(config.merged(keys)), "test")
+        build.images(config.load(config.merged(keys)), "test")

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from harness import Federation
 
-from fedsyn_flwr import checkpoint as module
-from fedsyn_flwr.checkpoint import Checkpoint, Checkpoints
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.flat import digest
+from fedsyn_flwr.files import write_whole
+from fedsyn_flwr.models.flat_model import digest
 from fedsyn_flwr.registry import METHODS
-from fedsyn_flwr.report.files import write_whole
+from fedsyn_flwr.server import checkpoint as module
+from fedsyn_flwr.server.checkpoint import Checkpoint, Checkpoints
 
 KEYS: dict[str, Any] = {
     "num-server-rounds": 7,

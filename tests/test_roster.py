@@ -11,8 +11,8 @@ from harness import LocalProxy, OwnFederation
 from PIL import Image
 
 from fedsyn_flwr.data import load
-from fedsyn_flwr.payload import from_parameters
-from fedsyn_flwr.roster import Roster
+from fedsyn_flwr.messages.payload import from_parameters
+from fedsyn_flwr.server.roster import Roster
 
 KEYS: dict[str, Any] = {
     "strategy": "hfmds",

@@ -12,8 +12,8 @@ from tiny import fit, quadratic
 
 from clients import scaffold
 from clients.scaffold import ScaffoldClient
-from fedsyn_flwr.flat import digest
-from fedsyn_flwr.payload import from_parameters, to_parameters
+from fedsyn_flwr.messages.payload import from_parameters, to_parameters
+from fedsyn_flwr.models.flat_model import digest
 
 QUICK: dict[str, Any] = {
     "strategy": "scaffold",

@@ -11,8 +11,8 @@ from harness import Federation, LocalProxy
 from safetensors.torch import load_file
 
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.flat import digest
-from fedsyn_flwr.payload import from_parameters, to_parameters
+from fedsyn_flwr.messages.payload import from_parameters, to_parameters
+from fedsyn_flwr.models.flat_model import digest
 from fedsyn_flwr.registry import METHODS
 
 QUICK: dict[str, Any] = {
@@ -198,7 +198,7 @@ def test_clients_of_0_1_2_and_one_more_than_a_batch(
     tmp_path: Path, strategy: str, norm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = np.split(np.arange(200), [0, 1, 3, 36])  # sizes 0, 1, 2, 33, 164
-    monkeypatch.setattr("fedsyn_flwr.assembly.partitions", lambda *_: parts)
+    monkeypatch.setattr("fedsyn_flwr.build.partitions", lambda *_: parts)
     keys = {"strategy": strategy, "norm": norm, "weighting": "uniform"}
     f = federation(tmp_path, clients=5, **keys).run()
     assert status(f)["status"] == "completed", status(f)
@@ -210,7 +210,7 @@ def test_no_client_with_samples_skips_the_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty = [np.arange(0), np.arange(0)]
-    monkeypatch.setattr("fedsyn_flwr.assembly.partitions", lambda *_: empty)
+    monkeypatch.setattr("fedsyn_flwr.build.partitions", lambda *_: empty)
     f = federation(tmp_path, clients=2)
     initial = digest(f.model)
     f.run()

@@ -11,10 +11,10 @@ from harness import Federation
 
 from fedsyn_flwr.config import load
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.flat import KINDS, digest
-from fedsyn_flwr.plan import Plan, differing_keys
-from fedsyn_flwr.server_optim import DEFAULT_LR, Optimizer
-from fedsyn_flwr.size import Options
+from fedsyn_flwr.models.flat_model import KINDS, digest
+from fedsyn_flwr.server.server_optimizer import DEFAULT_LR, Optimizer
+from fedsyn_flwr.simulation.resolve import Plan, differing_keys
+from fedsyn_flwr.simulation.resources import Options
 
 QUICK: dict[str, Any] = {
     "strategy": "fedavg",

@@ -15,19 +15,19 @@ from flwr.common import FitIns, FitRes, ndarrays_to_parameters
 from hypothesis import given, settings
 from test_flat_payload import groups
 
-from fedsyn_flwr import payload, shared, transport
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.exchange import call
-from fedsyn_flwr.payload import from_parameters, hold, nbytes, points, to_parameters
+from fedsyn_flwr.messages import payload, shared_memory, transport
+from fedsyn_flwr.messages.payload import from_parameters, hold, nbytes, points, to_parameters
+from fedsyn_flwr.server.requests import call
 
-pytestmark = pytest.mark.skipif(not shared.supported(), reason="needs Linux's memfd")
+pytestmark = pytest.mark.skipif(not shared_memory.supported(), reason="needs Linux's memfd")
 
 
 def files() -> int:
     """Open descriptors of shared memory of ours in this process; a map has one, too."""
     gc.collect()
-    shared._SLOTS.forget_gone()
-    shared._MESSAGES.known.clear()
+    shared_memory._SLOTS.forget_gone()
+    shared_memory._MESSAGES.known.clear()
     links = (os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if fd_is(fd))
     return sum("memfd:fedsyn-flwr" in link for link in links)
 
@@ -80,7 +80,7 @@ def test_who_comes_too_late_finds_nothing() -> None:
     assert values(late) == 1
     del parameters
     again = to_parameters(model(2), "a", by_reference=True)
-    with pytest.raises(shared.SenderGone):
+    with pytest.raises(shared_memory.SenderGone):
         hold(late)
     assert values(again) == 2
 
@@ -113,10 +113,10 @@ def test_a_message_longer_than_the_last_is_read_to_its_end() -> None:
 
 
 def test_a_slot_is_written_again_once_nobody_looks_at_it() -> None:
-    slots = shared.Slots()
+    slots = shared_memory.Slots()
     places = [slots.write([np.full(9_000, i, np.float32)], message="round 1") for i in range(2)]
     assert len(slots.files) == 2
-    first, second = (shared.opened(place)[0] for place in places)  # type: ignore[arg-type]
+    first, second = (shared_memory.opened(place)[0] for place in places)  # type: ignore[arg-type]
     view = first[5:7]
     del first
     slots.write([np.full(9_000, 2, np.float32)], message="round 2")
@@ -132,7 +132,7 @@ def test_a_slot_is_written_again_once_nobody_looks_at_it() -> None:
 @pytest.mark.parametrize("more", [0, 50_000])
 def test_an_answer_made_in_its_slot_is_sent_as_it_is(order: list[int], more: int) -> None:
     """In place where it begins with what was lent, and whole where it does not, or grows."""
-    slots, like = shared.Slots(), [np.zeros(700, np.float32), np.zeros(30, np.int64)]
+    slots, like = shared_memory.Slots(), [np.zeros(700, np.float32), np.zeros(30, np.int64)]
     lent = slots.lend(like, "round 1")
     assert lent is not None
     for i, array in enumerate(lent):
@@ -141,14 +141,14 @@ def test_an_answer_made_in_its_slot_is_sent_as_it_is(order: list[int], more: int
     expected = [array.tolist() for array in answer]
     place = slots.write(answer, "round 1")
     assert place is not None
-    assert [array.tolist() for array in shared.opened(place)] == expected
+    assert [array.tolist() for array in shared_memory.opened(place)] == expected
     (file, _) = slots.files[0]
     assert len(slots.files) == 1
     assert place["fd"] == file.fd
 
 
 def test_an_answer_that_was_not_taken_in_its_round_is_overwritten() -> None:
-    slots = shared.Slots()
+    slots = shared_memory.Slots()
     lost = slots.write([np.ones(4)], message="round 1")
     slots.write([np.ones(4)], message="round 1")
     assert len(slots.files) == 2
@@ -157,7 +157,7 @@ def test_an_answer_that_was_not_taken_in_its_round_is_overwritten() -> None:
     assert lost is not None
     assert again is not None
     assert lost["fd"] == again["fd"]
-    assert shared.opened(again)[0].tolist() == [0] * 40
+    assert shared_memory.opened(again)[0].tolist() == [0] * 40
 
 
 CHILD = """
@@ -180,64 +180,66 @@ def test_between_processes_and_after_the_sender_is_gone() -> None:
     assert child.stdin is not None
     assert child.stdout is not None
     place, unread = (json.loads(child.stdout.readline()) for _ in range(2))
-    (array,) = shared.opened(place)
+    (array,) = shared_memory.opened(place)
     child.stdin.write("\n")
     child.stdin.flush()
-    assert int(child.stdout.readline()) == shared.TAKEN
+    assert int(child.stdout.readline()) == shared_memory.TAKEN
     child.kill()
     child.wait()
     assert array.tolist() == list(range(1000))
-    with pytest.raises(shared.SenderGone):
-        shared.opened(unread)
+    with pytest.raises(shared_memory.SenderGone):
+        shared_memory.opened(unread)
 
 
 def test_a_slot_that_grows_is_read_to_its_end() -> None:
-    slots = shared.Slots()
+    slots = shared_memory.Slots()
     for size in (10, 50_000, 20):
         place = slots.write([np.full(size, size, np.float64)], message=size)
         assert place is not None
-        (array,) = shared.opened(place)
+        (array,) = shared_memory.opened(place)
         assert array.tolist() == [size] * size
         del array
     assert len(slots.files) == 1
 
 
 def test_slots_that_are_gone_are_forgotten() -> None:
-    gone, other = shared.Slots(), shared.Slots()
-    shared.opened(gone.write([np.ones(5)], message=1))  # type: ignore[arg-type]
+    gone, other = shared_memory.Slots(), shared_memory.Slots()
+    shared_memory.opened(gone.write([np.ones(5)], message=1))  # type: ignore[arg-type]
     token = gone.files[0][0].token.hex()
     assert token in known_tokens()
     del gone
     gc.collect()
-    shared.opened(other.write([np.ones(5)], message=1))  # type: ignore[arg-type]
+    shared_memory.opened(other.write([np.ones(5)], message=1))  # type: ignore[arg-type]
     assert token not in known_tokens()
 
 
 def known_tokens() -> set[str]:
-    return {pages[shared.TOKEN].tobytes().hex() for pages in shared._SLOTS.known.values()}
+    return {
+        pages[shared_memory.TOKEN].tobytes().hex() for pages in shared_memory._SLOTS.known.values()
+    }
 
 
 def test_another_file_under_the_same_number_is_not_read() -> None:
-    file = shared.File()
+    file = shared_memory.File()
     place = file.write([np.ones(3)])
     assert place is not None
-    with pytest.raises(shared.SenderGone, match="something else"):
-        shared.opened({**place, "token": "00" * 16})
+    with pytest.raises(shared_memory.SenderGone, match="something else"):
+        shared_memory.opened({**place, "token": "00" * 16})
     file.close()
-    with pytest.raises(shared.SenderGone):
-        shared.opened(place)
+    with pytest.raises(shared_memory.SenderGone):
+        shared_memory.opened(place)
 
 
 def test_without_room_the_message_carries_its_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     fallocate = os.posix_fallocate
 
     def full(fd: int, start: int, size: int) -> None:
-        if size > shared.HEAD:
+        if size > shared_memory.HEAD:
             raise OSError(errno.ENOSPC, "No space left on device")
         fallocate(fd, start, size)
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    monkeypatch.setattr(payload, "OUTBOX", shared.Outbox())
+    monkeypatch.setattr(payload, "OUTBOX", shared_memory.Outbox())
     parameters = to_parameters(model(), "a", by_reference=True)
     assert not points(parameters)
     assert from_parameters(parameters, "a")["model"]["w"].sum() == 5_000
@@ -255,6 +257,6 @@ def test_a_strangers_pointer_is_not_followed() -> None:
 def test_a_damaged_pointer_is_an_error_of_its_own(place: Any) -> None:
     header = json.dumps({"layout": "a", "groups": {}, "place": place}).encode()
     parameters = ndarrays_to_parameters([np.frombuffer(header, np.uint8)])
-    with pytest.raises((UserError, shared.SenderGone)):
+    with pytest.raises((UserError, shared_memory.SenderGone)):
         hold(parameters)
     assert not transport.seen(json.dumps(place))

@@ -14,13 +14,14 @@ import pytest
 from harness import Federation
 from safetensors import safe_open
 
-from fedsyn_flwr import runner, shared
 from fedsyn_flwr.config import APP_DIR
-from fedsyn_flwr.plan import prepare
+from fedsyn_flwr.messages import shared_memory
 from fedsyn_flwr.registry import METHODS
 from fedsyn_flwr.report.console import Silent
 from fedsyn_flwr.report.progress import Row
-from fedsyn_flwr.superlink import LocalSuperLink
+from fedsyn_flwr.simulation import runner
+from fedsyn_flwr.simulation.resolve import prepare
+from fedsyn_flwr.simulation.superlink import LocalSuperLink
 
 pytestmark = pytest.mark.sim
 
@@ -78,7 +79,7 @@ def test_two_actors_give_the_bits_of_one_process(
     assert result.completed, result.reason
     assert [row["clients/failed"] for row in result.rows] == [0] * 4
     assert saved_digest(result.folder) == in_process(tmp_path / "here", strategy=strategy)
-    if shared.supported() and strategy == "hfmds":  # others end before their log has come
+    if shared_memory.supported() and strategy == "hfmds":  # others end before their log has come
         assert "models travel through shared memory" in (result.folder / "flwr.log").read_text()
 
 

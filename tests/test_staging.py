@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fedsyn_flwr import staging
 from fedsyn_flwr.config import APP_DIR
-from fedsyn_flwr.staging import staged
+from fedsyn_flwr.simulation import app_copy
+from fedsyn_flwr.simulation.app_copy import staged
 
 
 def files(folder: Path) -> set[str]:
@@ -43,7 +43,7 @@ def test_the_copy_keeps_its_code_when_the_app_is_edited(app: Path, tmp_path: Pat
     assert (target / "app" / "part.py").read_text() == "broken"
 
 
-@pytest.mark.parametrize("key", staging.PATTERNS)
+@pytest.mark.parametrize("key", app_copy.PATTERNS)
 def test_an_app_that_lists_its_own_files_stays_where_it_is(
     app: Path, tmp_path: Path, key: str
 ) -> None:

@@ -7,17 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from fedsyn_flwr.client.pool_store import LocalPool, PoolSampler, keep_pool, open_pool
+from fedsyn_flwr.client.state import NodeState, VersionedStore
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.state import NodeState, VersionedStore
-from fedsyn_flwr.synthesis.pool import (
-    LocalPool,
-    Pool,
-    PoolSampler,
-    class_quotas,
-    keep_pool,
-    open_pool,
-    problem_with,
-)
+from fedsyn_flwr.synthesis.pool import Pool, class_quotas, problem_with
 
 CPU = torch.device("cpu")
 
@@ -73,7 +66,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_rubbish(
         Path(name).write_bytes(b"half")
         raise OSError("disk full")
 
-    monkeypatch.setattr("fedsyn_flwr.state.save_file", broken)
+    monkeypatch.setattr("fedsyn_flwr.client.state.save_file", broken)
     with pytest.raises(OSError, match="disk full"):
         store.save(1, at(2))
     assert store.load(1)["a"][0] == 1

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from fake_app.install import install
 
-from fedsyn_flwr import superlink
-from fedsyn_flwr.plan import Options
-from fedsyn_flwr.ray_head import RayHead
 from fedsyn_flwr.report import measures
-from fedsyn_flwr.runner import execute
-from fedsyn_flwr.superlink import LocalSuperLink, SuperLinkError, to_toml
+from fedsyn_flwr.simulation import superlink
+from fedsyn_flwr.simulation.ray_cluster import RayHead
+from fedsyn_flwr.simulation.resolve import Options
+from fedsyn_flwr.simulation.runner import execute
+from fedsyn_flwr.simulation.superlink import LocalSuperLink, SuperLinkError, to_toml
 
 
 @pytest.fixture

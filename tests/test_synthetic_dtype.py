@@ -11,9 +11,9 @@ from flwr.common import FitIns, FitRes
 from harness import Federation, LocalProxy
 
 from fedsyn_flwr import config
-from fedsyn_flwr.checkpoint import Checkpoints
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.payload import from_parameters, to_parameters
+from fedsyn_flwr.messages.payload import from_parameters, to_parameters
+from fedsyn_flwr.server.checkpoint import Checkpoints
 from fedsyn_flwr.synthesis.encoding import decode, encode
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.25, 0.2, 0.3)

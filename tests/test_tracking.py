@@ -8,8 +8,8 @@ from typing import Any
 
 from flwr.common import Code, FitIns, FitRes, Parameters, Status
 
-from fedsyn_flwr.exchange import exchange
-from fedsyn_flwr.tracking import Tracker
+from fedsyn_flwr.server.requests import exchange
+from fedsyn_flwr.server.tracking import Tracker
 
 
 def test_status_from_many_threads(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from flwr.server import Server
 from harness import Federation, LocalProxy, told
 from test_shared import files, model
 
-from fedsyn_flwr import payload, shared, transport
-from fedsyn_flwr.exchange import call
-from fedsyn_flwr.flat import digest
-from fedsyn_flwr.payload import from_parameters, hold, to_parameters
+from fedsyn_flwr.messages import payload, shared_memory, transport
+from fedsyn_flwr.messages.payload import from_parameters, hold, to_parameters
+from fedsyn_flwr.models.flat_model import digest
+from fedsyn_flwr.server.requests import call
 
-pytestmark = pytest.mark.skipif(not shared.supported(), reason="needs Linux's memfd")
+pytestmark = pytest.mark.skipif(not shared_memory.supported(), reason="needs Linux's memfd")
 
 KEYS: dict[str, Any] = {
     "num-server-rounds": 3,
@@ -74,8 +74,10 @@ def test_without_room_for_the_answer_the_model_lives_elsewhere(
 ) -> None:
     """And not in its last home, which is an answer."""
     plain = Federation(tmp_path / "a", 3, **KEYS, strategy="hfmds").run()
-    lend, asked = shared.Slots.lend, itertools.count()
-    monkeypatch.setattr(shared.Slots, "lend", lambda *of: None if next(asked) % 2 else lend(*of))
+    lend, asked = shared_memory.Slots.lend, itertools.count()
+    monkeypatch.setattr(
+        shared_memory.Slots, "lend", lambda *of: None if next(asked) % 2 else lend(*of)
+    )
     f = Federation(tmp_path / "b", 3, **KEYS, strategy="hfmds", transport="shared").run()
     assert digest(f.model) == digest(plain.model)
 

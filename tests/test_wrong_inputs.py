@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsyn_flwr import cli
+from fedsyn_flwr.cli import app
 
 
 def fedsyn(
@@ -14,7 +14,7 @@ def fedsyn(
     """Exit code and standard error of a call."""
     monkeypatch.setattr(sys, "argv", ["fedsyn", *arguments])
     with pytest.raises(SystemExit) as exit_:
-        cli.main()
+        app.main()
     return int(exit_.value.code or 0), capsys.readouterr().err
 
 

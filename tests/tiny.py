@@ -9,14 +9,14 @@ import torch
 from harness import told
 from torch import nn
 
-from clients.base import FedClient
+from fedsyn_flwr.client.numpy_client import FedClient
+from fedsyn_flwr.client.state import NodeState
+from fedsyn_flwr.client.training import Batch, Loss
+from fedsyn_flwr.compute.cuda_graphs import Graphs
 from fedsyn_flwr.config import TrainConfig
-from fedsyn_flwr.flat import FlatModel
-from fedsyn_flwr.graphs import Graphs
+from fedsyn_flwr.messages.payload import Group, Groups, pack, unpack
 from fedsyn_flwr.models import SplitModel
-from fedsyn_flwr.payload import Group, Groups, pack, unpack
-from fedsyn_flwr.state import NodeState
-from fedsyn_flwr.training import Batch, Loss
+from fedsyn_flwr.models.flat_model import FlatModel
 
 
 def train_config(**keys: Any) -> TrainConfig:

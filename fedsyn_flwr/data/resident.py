@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedsyn_flwr.compute.device import to_device
 from fedsyn_flwr.data.cache import ImageSet
-from fedsyn_flwr.device import to_device
 
 
 def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:

@@ -4,7 +4,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from fedsyn_flwr.report.files import write_whole
+from fedsyn_flwr.files import write_whole
 
 # Okabe and Ito's colours, without the yellow that white paper swallows
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")

@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedsyn_flwr import assembly
-from fedsyn_flwr.central import check, train_centrally
+from fedsyn_flwr import build
+from fedsyn_flwr.build import resident
 from fedsyn_flwr.config import Config
-from fedsyn_flwr.evaluation import Evaluator
 from fedsyn_flwr.report.aggregate import Stat, stat
 from fedsyn_flwr.report.canvas import COLOURS, MARKERS, canvas, save
+from fedsyn_flwr.report.centralized import check, train_centrally
 from fedsyn_flwr.report.curves import Run, labels, title
 from fedsyn_flwr.report.samples import Source
 from fedsyn_flwr.report.sweep import caption
-from fedsyn_flwr.worker import resident
+from fedsyn_flwr.server.evaluation import Evaluator
 
 WHOLE = "whole model"
 MOST_UPRIGHT = 8  # more layers have their names turned
@@ -94,7 +94,7 @@ class Reference:
         rounds = config.federation.num_server_rounds
         print(f"training centrally, as {name}: {rounds} rounds", file=sys.stderr)
         flat = train_centrally(config)
-        test = resident(config, assembly.images(config, "test"), assembly.device(config))
+        test = resident(config, build.images(config, "test"), build.device(config))
         _, accuracy = Evaluator(test, config.output.eval_batch_size)(flat.module)
         print(f"test accuracy of the central model: {accuracy:.4f}", file=sys.stderr)
         return parameters(flat.module)

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsyn_flwr.report.canvas import CLASS_COLOURS, MARKERS, canvas, save
 from fedsyn_flwr.report.curves import Run, by_value, labels, title
-from fedsyn_flwr.report.pictures import Embedding
 from fedsyn_flwr.report.samples import Pixels, Samples, Source, drawn_classes, pick, read_pool
 
 PER_CLASS = 60
+Embedding = Literal["tsne", "pca"]
 NAMES = {"tsne": "t-SNE", "pca": "principal components"}
 
 

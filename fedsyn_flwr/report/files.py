@@ -1,17 +1,8 @@
 """A run's folder: reading what may not be there yet, writing so that nobody meets half a file."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
-
-
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Replace a file in one step; its folder is made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(content.encode() if isinstance(content, str) else content)
-    os.replace(part, path)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fedsyn_flwr.size import cpu_count
+from fedsyn_flwr.compute.hardware import cpu_count
 
 
 def hardware() -> str:

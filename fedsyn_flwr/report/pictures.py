@@ -3,15 +3,15 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.report import curves, diagnostics, privacy_bars, sweep
 from fedsyn_flwr.report.curves import Run, X
+from fedsyn_flwr.report.feature_map import Embedding
 from fedsyn_flwr.report.figure import draw
 
 Groups = Sequence[Sequence[Run]]
-Embedding = Literal["tsne", "pca"]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedsyn_flwr.report.files import read_lines, read_status, write_whole
+from fedsyn_flwr.files import write_whole
+from fedsyn_flwr.report.files import read_lines, read_status
 
 Row = Mapping[str, Any]
 Stamp = tuple[int, int, int]

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from fedsyn_flwr import assembly
+from fedsyn_flwr import build
 from fedsyn_flwr import config as configs
 from fedsyn_flwr.data import ImageSet, get_spec, normalise
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.report.curves import Run
-from fedsyn_flwr.tracking import POOL
+from fedsyn_flwr.server.tracking import POOL
 
 BATCH = 500
 Pixels = NDArray[np.float32]
@@ -75,7 +75,7 @@ class Source:
     @cached_property
     def training(self) -> ImageSet:
         """The run's training images."""
-        return assembly.images(self.config, "train")
+        return build.images(self.config, "train")
 
     def real(self, rows: NDArray[np.int64]) -> Pixels:
         """Training images as pixels in [0, 1]."""
@@ -101,9 +101,9 @@ class Source:
         return torch.cat([self.model.forward_features(part) for part in parts]).numpy()
 
     @cached_property
-    def model(self) -> "assembly.SplitModel":
+    def model(self) -> "build.SplitModel":
         """The final model, in eval mode."""
-        model = assembly.network(self.config, self.training.images.shape[1:])
+        model = build.network(self.config, self.training.images.shape[1:])
         path = self.folder / "model.safetensors"
         try:
             model.load_state_dict(load_file(path))

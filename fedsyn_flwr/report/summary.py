@@ -8,7 +8,7 @@ from fedsyn_flwr.report.failure import read_errors
 from fedsyn_flwr.report.progress import human_bytes, number
 
 if TYPE_CHECKING:
-    from fedsyn_flwr.runner import RunResult
+    from fedsyn_flwr.report.run_result import RunResult
 
 
 def final_lines(result: "RunResult") -> list[str]:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedsyn_flwr.adam import Adam
-from fedsyn_flwr.device import to_device
-from fedsyn_flwr.flat import FlatModel
+from fedsyn_flwr.compute.adam import Adam
+from fedsyn_flwr.compute.device import to_device
+from fedsyn_flwr.models.flat_model import FlatModel
 from fedsyn_flwr.models.layers import num_groups
 
 SLOPE = 0.2  # of LeakyReLU below 0, as in DCGAN

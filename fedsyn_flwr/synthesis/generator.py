@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
-from fedsyn_flwr.device import to_device
-from fedsyn_flwr.flat import FlatModel
+from fedsyn_flwr.compute.device import to_device
+from fedsyn_flwr.models.flat_model import FlatModel
 from fedsyn_flwr.models.layers import linear_block
 
 Head = dict[str, Tensor]

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedsyn_flwr import losses
-from fedsyn_flwr.adam import Adam
-from fedsyn_flwr.cost import Meter
-from fedsyn_flwr.device import precision
-from fedsyn_flwr.graphs import Passes, Tensors, plainly
+from fedsyn_flwr.compute.adam import Adam
+from fedsyn_flwr.compute.cost_meter import Meter
+from fedsyn_flwr.compute.cuda_graphs import Passes, Tensors, plainly
+from fedsyn_flwr.compute.device import precision
 from fedsyn_flwr.models import SplitModel
 
 Extractor = Callable[[Tensor], Tensor]

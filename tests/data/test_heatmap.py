@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsyn_flwr.data.heatmap import _step, save_heatmap
+from fedsyn_flwr.report.label_heatmap import _step, save_heatmap
 
 
 @pytest.mark.parametrize(("clients", "classes"), [(1, 2), (10, 10), (100, 100)])

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from fake_app.writing import write_config
 
-from fedsyn_flwr import cli, preflight, runner
+from fedsyn_flwr import preflight
+from fedsyn_flwr.cli import app
 from fedsyn_flwr.report.files import read_status
+from fedsyn_flwr.simulation import runner
 
 JOB = Path(__file__).parent / "job.py"
 
@@ -75,7 +77,7 @@ def command(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("FEDSYN_RESULTS_DIR", raising=False)
     monkeypatch.setattr(preflight, "check", lambda config, num_clients: None)
     monkeypatch.setattr(runner, "LocalSuperLink", FakeSuperLink)
-    monkeypatch.setattr("fedsyn_flwr.superlink.LocalSuperLink", FakeSuperLink)
+    monkeypatch.setattr("fedsyn_flwr.simulation.superlink.LocalSuperLink", FakeSuperLink)
     monkeypatch.setattr(runner, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(runner, "WATCH_SECONDS", 0.05)
     monkeypatch.setattr(runner, "GRACE_SECONDS", 0.3)
@@ -83,7 +85,7 @@ def command(tmp_path, monkeypatch, capsys):
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["fedsyn", *arguments])
         with pytest.raises(SystemExit) as exit_:
-            cli.main()
+            app.main()
         out, err = capsys.readouterr()
         return exit_.value.code or 0, out.splitlines(), err.splitlines()
 

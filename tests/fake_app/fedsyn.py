@@ -7,8 +7,9 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from fedsyn_flwr import preflight, runner
-from fedsyn_flwr.cli import main
+from fedsyn_flwr import preflight
+from fedsyn_flwr.cli.app import main
+from fedsyn_flwr.simulation import runner
 
 app_dir = Path(sys.argv.pop(1))
 preflight.check = lambda config, num_clients: None

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fedsyn_flwr import cli
+from fedsyn_flwr.cli import app
 
 
 def rows(*accuracies, seconds=1.0):
@@ -31,5 +31,5 @@ def fedsyn(monkeypatch, *arguments):
     """The command's exit code."""
     monkeypatch.setattr(sys, "argv", ["fedsyn", *map(str, arguments)])
     with pytest.raises(SystemExit) as exit_:
-        cli.main()
+        app.main()
     return exit_.value.code or 0

@@ -11,7 +11,7 @@ from finished import fedsyn, rows, write
 from PIL import Image
 from safetensors.torch import save_file
 
-from fedsyn_flwr import assembly, config
+from fedsyn_flwr import build, config
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.report.aggregate import Stat
 from fedsyn_flwr.report.canvas import DPI
@@ -33,8 +33,8 @@ def digits(folder, seed=0, pool=True, **keys):
     last = {"privacy/psnr_mean": 8.0} if pool else None
     write(folder, accuracies=(0.5, 0.8 + seed / 100), last=last, **settings)
     made = config.load(settings)
-    real = assembly.images(made, "train")
-    save_file(assembly.network(made, (1, 8, 8)).state_dict(), folder / "model.safetensors")
+    real = build.images(made, "train")
+    save_file(build.network(made, (1, 8, 8)).state_dict(), folder / "model.safetensors")
     if pool:
         images = torch.from_numpy(real.images[::10].astype(np.float32) / 255 + 0.05)
         tensors = {"images": images, "labels": torch.from_numpy(real.labels[::10].copy())}
@@ -84,7 +84,7 @@ def test_features_are_the_final_models_of_normalised_pixels(tmp_path):
     folder = digits(tmp_path / "r")
     source = Source(Run(folder, json.loads((folder / "config.json").read_text())["config"], []))
     z = source.features(source.real(np.arange(3)))
-    model = assembly.network(source.config, (1, 8, 8)).eval()
+    model = build.network(source.config, (1, 8, 8)).eval()
     x = (torch.from_numpy(source.real(np.arange(3))) - 0.3053) / 0.3759
     assert z.shape == (3, model.feature_dim)
     with torch.no_grad():

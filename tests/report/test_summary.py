@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from fedsyn_flwr.report.run_result import RunResult
 from fedsyn_flwr.report.summary import comparison, failure_lines, final_lines
-from fedsyn_flwr.runner import RunResult
 
 ROWS = [
     {
