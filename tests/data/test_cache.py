@@ -59,7 +59,7 @@ def test_importing_needs_torch_and_numpy_only() -> None:
     code = (
         "import sys\n"
         "import fedsyn_flwr.data.sources, fedsyn_flwr.data.partition\n"
-        "import fedsyn_flwr.data.resident, fedsyn_flwr.data.heatmap\n"
+        "import fedsyn_flwr.data.resident, fedsyn_flwr.data.sources\n"
         "lazy = 'datasets flwr_datasets sklearn filelock pyarrow PIL matplotlib'.split()\n"
         "print([name for name in lazy if name in sys.modules])\n"
     )

@@ -140,8 +140,8 @@ def test_options_name_what_does_not_fit(arguments, message):
         (["num-clients=6"], {"clients": 4}, 4),
     ],
 )
-def test_number_of_clients_flag_before_key_before_default(overrides, resources, clients):
-    ready = resolve.prepare("digits-fedavg", overrides, **resources)
+def test_number_of_clients_flag_before_key_before_default(overrides, size, clients):
+    ready = resolve.prepare("digits-fedavg", overrides, **size)
     assert ready.options.clients == clients
     assert ready.run_config["num-clients"] == clients
     assert ready.config.federation.num_clients == clients
@@ -176,8 +176,8 @@ def test_a_finished_runs_folder_is_not_used_again(tmp_path):
         ([], {"gpus_per_client": 0.5}, "4 actors x 1 thread, device cuda (0.5 GPU each)"),
     ],
 )
-def test_headline_says_what_runs_where(tmp_path, overrides, resources, line):
-    ready = resolve.prepare("digits-fedavg", ["seed=5", *overrides], {"run-name": "x"}, **resources)
+def test_headline_says_what_runs_where(tmp_path, overrides, size, line):
+    ready = resolve.prepare("digits-fedavg", ["seed=5", *overrides], {"run-name": "x"}, **size)
     rounds = ready.config.federation.num_server_rounds
     assert ready.headline() == [
         f"fedavg on digits (dirichlet partition): 10 clients, {rounds} rounds, seed 5",

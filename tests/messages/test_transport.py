@@ -10,7 +10,7 @@ import pytest
 from flwr.common import Code, FitIns, FitRes, Status
 from flwr.server import Server
 from harness import Federation, LocalProxy, told
-from test_shared import files, model
+from test_shared_memory import files, model
 
 from fedsyn_flwr.messages import payload, shared_memory, transport
 from fedsyn_flwr.messages.payload import from_parameters, hold, to_parameters

@@ -160,7 +160,7 @@ def test_killed_client_process_keeps_its_prototypes(tmp_path: Path) -> None:
     np.savez(tmp_path / "sent.npz", *sent)
     command = [sys.executable, "-c", DYING, json.dumps(keys("killed"))]
     command += [json.dumps(told(1)), str(tmp_path / "sent.npz")]
-    folder = Path(__file__).resolve().parents[1]
+    folder = Path(__file__).resolve().parents[2]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     dead = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert (dead.stdout.strip(), dead.returncode) == ("trained", -signal.SIGKILL), dead.stderr

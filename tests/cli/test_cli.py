@@ -21,7 +21,7 @@ from fedsyn_flwr.report.progress import RunFiles
 from fedsyn_flwr.simulation.processes import Family
 from fedsyn_flwr.simulation.runner import claimed
 
-FAKE_APP = Path(__file__).parent / "fake_app"
+FAKE_APP = Path(__file__).parents[1] / "fake_app"
 ENV = {**os.environ, "PYTHONPATH": str(APP_DIR)}
 
 

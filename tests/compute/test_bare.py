@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 BARE = """
 import importlib, runpy, sys
-sys.path[:0] = [{root!r}, {root!r} + '/tests']
+sys.path[:0] = [{root!r}, {root!r} + '/tests', {root!r} + '/tests/compute']
 ABSENT = set({absent!r}.split())
 
 class Absent:

@@ -24,7 +24,7 @@ print("loaded", sorted(slow & set(sys.modules)))
 
 def test_no_slow_package_is_loaded_to_train(tmp_path):
     """The first time the partition is drawn, by flwr-datasets, and kept."""
-    tests = Path(__file__).parent
+    tests = Path(__file__).parents[1]
     env = {**os.environ, "PYTHONPATH": str(tests.parent)}
     for folder in ("first", "second"):
         command = [sys.executable, "-c", TRAIN.format(tests=str(tests)), str(tmp_path / folder)]
