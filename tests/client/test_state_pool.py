@@ -66,7 +66,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_rubbish(
         Path(name).write_bytes(b"half")
         raise OSError("disk full")
 
-    monkeypatch.setattr("fedsyn_flwr.client.state.save_file", broken)
+    monkeypatch.setattr("safetensors.numpy.save_file", broken)
     with pytest.raises(OSError, match="disk full"):
         store.save(1, at(2))
     assert store.load(1)["a"][0] == 1

@@ -163,7 +163,7 @@ def test_an_answer_that_was_not_taken_in_its_round_is_overwritten() -> None:
 CHILD = """
 import json, sys
 import numpy as np
-from fedsyn_flwr import shared
+from fedsyn_flwr.messages import shared_memory as shared
 file, other = shared.File(), shared.File()
 print(json.dumps(file.write([np.arange(1000)], slot=True)), flush=True)
 print(json.dumps(other.write([np.arange(1000)], slot=True)), flush=True)

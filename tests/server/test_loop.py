@@ -236,7 +236,7 @@ def test_a_cluster_without_a_shared_state_dir_is_warned_of(
     folder: str,
     said: int,
 ) -> None:
-    monkeypatch.setattr("fedsyn_flwr.server.machines", lambda: machines)
+    monkeypatch.setattr("fedsyn_flwr.server.loop.machines", lambda: machines)
     monkeypatch.setenv("FEDSYN_STATE_DIR", str(tmp_path / "state"))
     shared = str(tmp_path / folder) if folder else ""
     f = federation(tmp_path, clients=2, **{"num-server-rounds": 1, "state-dir": shared})

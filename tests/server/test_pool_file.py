@@ -62,7 +62,7 @@ def test_failed_write_leaves_the_pool_before(
         Path(name).write_bytes(b"half")
         raise OSError("disk full")
 
-    monkeypatch.setattr("fedsyn_flwr.client.state.save_file", broken)
+    monkeypatch.setattr("safetensors.numpy.save_file", broken)
     with pytest.raises(OSError, match="disk full"):
         tracker.pool(8, lambda: second)
     assert load_file(tmp_path / "pool.safetensors")["images"].shape == (1, 1, 2, 2)
