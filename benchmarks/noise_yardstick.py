@@ -31,7 +31,7 @@ def noisy_report(worker: Worker, partition: int, sigma: float, count: int) -> di
     pixels = denormalise(real, data.mean, data.std)
     noise = sigma * torch.randn(pixels.shape, generator=g)
     shared = ((pixels + noise).clamp(0, 1) - mean) / std
-    return privacy_report(worker, indices, positions, shared)
+    return privacy_report(worker.data, indices, positions, shared, 500)
 
 
 def main() -> None:

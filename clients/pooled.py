@@ -81,7 +81,8 @@ class PooledClient(FedClient):
             store = self.node.client(f"{self.owner}-observer")
             observer = train_observer(worker, self.partition, epochs, store)
         laid_out = worker.data.laid_out(synthetic)
-        numbers = privacy_report(worker, self.indices, positions, laid_out, observer)
+        size = worker.settings.output.eval_batch_size
+        numbers = privacy_report(worker.data, self.indices, positions, laid_out, size, observer)
         return {**numbers, "client_seconds/privacy": meter.seconds()}
 
 

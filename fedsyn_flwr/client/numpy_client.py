@@ -20,13 +20,13 @@ from fedsyn_flwr.client.worker import Worker
 from fedsyn_flwr.compute.cost_meter import Meter
 from fedsyn_flwr.compute.cuda_graphs import Passes, is_replayable, plainly, replayable
 from fedsyn_flwr.errors import UserError
+from fedsyn_flwr.messages.instruction import LAST, LAST_SETTLED, LOST, SAVED
 from fedsyn_flwr.messages.payload import Group, Groups, fetched, is_finite, is_shared, pack, unpack
 from fedsyn_flwr.messages.transport import PROBE, SEEN, seen
 from fedsyn_flwr.models import SplitModel
 from fedsyn_flwr.models.flat_model import FlatModel, Vectors
 from fedsyn_flwr.privacy.dp import privatise
 from fedsyn_flwr.rng import numpy_generator, torch_generator
-from fedsyn_flwr.server.client_versions import LAST, LAST_SETTLED, LOST, SAVED
 
 Metrics = dict[str, Scalar]
 

@@ -1,4 +1,8 @@
-"""Data: sources, partitions, resident tensors and the heat map of label counts."""
+"""Data: where images come from, who gets which, and batches of resident tensors.
+
+Decoded once per machine (`cache`), an index array per client (`partition`), sliced on the device
+(`resident`). Not here: what is trained on them. Read `sources` first.
+"""
 
 from fedsyn_flwr.data.cache import ImageSet
 from fedsyn_flwr.data.partition import label_table, make_partitions

@@ -1,4 +1,7 @@
-"""Models as trunk + neck + classifier, chosen by name."""
+"""Models as trunk + neck + classifier, chosen by name, and as flat vectors.
+
+Read `base` and `registry`, then `flat_model`, in which form models travel and are averaged.
+"""
 
 from fedsyn_flwr.models.base import SplitModel
 from fedsyn_flwr.models.layers import NORMS, Norm

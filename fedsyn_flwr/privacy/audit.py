@@ -1,12 +1,11 @@
-"""The numbers of `privacy`, computed where the real images are."""
+"""The numbers of `similarity`, computed where the real images are."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from fedsyn_flwr.client.worker import Worker
-from fedsyn_flwr.data import denormalise
+from fedsyn_flwr.data import ResidentData, denormalise
 from fedsyn_flwr.models import SplitModel
 from fedsyn_flwr.privacy import similarity
 
@@ -14,18 +13,19 @@ View = Callable[[Tensor], Tensor]
 
 
 def privacy_report(
-    worker: Worker,
+    data: ResidentData,
     indices: Tensor,
     paired: Tensor,
     synthetic: Tensor,
+    batch_size: int,
     observer: SplitModel | None = None,
 ) -> dict[str, float]:
     """What a client's synthetic images give away of its real ones.
 
     Parameters
     ----------
-    worker : Worker
-        Holds the data.
+    data : ResidentData
+        All images of the node.
     indices : Tensor
         All n real images of the client, int64 (n,).
     paired : Tensor
@@ -33,6 +33,8 @@ def privacy_report(
         (m, M) where each was made from M images.
     synthetic : Tensor
         As others get them, normalised, (m, C, H, W), m ≥ 1.
+    batch_size : int
+        Real images that are looked at at once.
     observer : SplitModel, optional
         An independent model in eval mode, for ``reid_feature``.
 
@@ -44,14 +46,13 @@ def privacy_report(
         to the nearest real image; ``privacy/reid_pixel`` and ``privacy/reid_feature``, shares of
         images of whose n real ones none is nearer than a paired one; ``privacy/reid_chance`` = M/n.
     """
-    data = worker.data
 
     def pixels(x: Tensor) -> Tensor:
         return denormalise(x, data.mean, data.std)
 
     @torch.no_grad()
     def nearest(view: View) -> tuple[Tensor, Tensor]:
-        pieces = indices.split(worker.settings.output.eval_batch_size)
+        pieces = indices.split(batch_size)
         return similarity.nearest(view(synthetic), (view(data.x(p)) for p in pieces), paired)
 
     where, found = nearest(lambda x: pixels(x).flatten(1))

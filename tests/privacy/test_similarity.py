@@ -101,7 +101,7 @@ def report(tmp_path: Path, change: Any, **keys: Any) -> dict[str, float]:
     indices, paired = f.worker.partitions[0], torch.arange(10)
     observer = train_observer(f.worker, 0, 2, f.worker.state("r").client("0-observer"))
     x = f.worker.data.x(indices[paired])
-    return privacy_report(f.worker, indices, paired, change(x), observer)
+    return privacy_report(f.worker.data, indices, paired, change(x), 500, observer)
 
 
 def test_copies_are_found_out(tmp_path: Path) -> None:
