@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedsyn_flwr.client.training import Batch, Loss, train_local
+from fedsyn_flwr.client.training import Batch, Loss, PlainHooks, train_local
 from fedsyn_flwr.compute.cuda_graphs import WARM_UP, Graphs, Passes, plainly
 from fedsyn_flwr.compute.process import keep_freed_memory
 from fedsyn_flwr.data import ImageSet, ResidentData, augment
@@ -90,7 +90,13 @@ class Bench:
         rows = torch.arange(steps * a.batch) % len(self.data)
         loss = self.plain if step == "plain" else self.mixed
         train_local(
-            self.flat, rows, fetch, loss, settings, seed=0, key=(step,), passes=self.kind(step)
+            self.flat,
+            rows,
+            PlainHooks(fetch, loss),
+            settings,
+            seed=0,
+            key=(step,),
+            passes=self.kind(step),
         )
 
     def kind(self, step: str) -> Passes:

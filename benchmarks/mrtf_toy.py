@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from fedsyn_flwr import build, config
 from fedsyn_flwr.build import resident
-from fedsyn_flwr.client.training import Loss, train_local
+from fedsyn_flwr.client.training import Loss, PlainHooks, train_local
 from fedsyn_flwr.client.worker import Worker
 from fedsyn_flwr.server import distillation as d
 
@@ -33,8 +33,10 @@ def client_logits(worker: Worker, test: Tensor) -> Tensor:
         train_local(
             worker.flat,
             mine,
-            lambda chosen: worker.fetch(chosen, torch.Generator()),
-            lambda batch: Loss(*[F.cross_entropy(worker.flat.module(batch.x), batch.y)] * 2),
+            PlainHooks(
+                lambda chosen: worker.fetch(chosen, torch.Generator()),
+                lambda batch: Loss(*[F.cross_entropy(worker.flat.module(batch.x), batch.y)] * 2),
+            ),
             worker.settings.train,
             seed=worker.settings.federation.seed,
             key=(1, k),

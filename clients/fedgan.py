@@ -1,5 +1,6 @@
 """FedGAN (arXiv 2006.07228), client half: local steps of an ACGAN, then images made by it."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import torch
@@ -7,8 +8,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from clients.pooled import MixedClient, MixedParams
-from fedsyn_flwr.client.numpy_client import Metrics
+from fedsyn_flwr.client.mixed_client import MixedClient, MixedParams
+from fedsyn_flwr.client.numpy_client import FedClient, Metrics
+from fedsyn_flwr.client.pool_access import contribution, given_away
 from fedsyn_flwr.config import SETTINGS, Count, Positive
 from fedsyn_flwr.data import denormalise, normalise
 from fedsyn_flwr.messages.payload import Groups
@@ -48,15 +50,12 @@ class FedGANParams(MixedParams):
 class FedGANClient(MixedClient):
     """Trains both networks before round 1, and the model on generated images, too, after it."""
 
+    phases: Mapping[str, str] = {
+        **FedClient.phases,
+        "gan": "train_gan",
+        "samples": "send_samples",
+    }
     params: FedGANParams
-
-    def phase(self, groups: Groups) -> tuple[Groups, Metrics]:
-        """Answers ``gan`` and ``samples`` besides ``train``."""
-        if self.round.phase == "gan":
-            return self.train_gan(groups)
-        if self.round.phase == "samples":
-            return self.send_samples(groups)
-        return super().phase(groups)
 
     # ---- before round 1
 
@@ -90,11 +89,11 @@ class FedGANClient(MixedClient):
         with torch.no_grad(), meter.counted("generator", len(y)):
             pixels = as_pixels(generator(z, y))
         data = self.worker.data
-        answer = self.contribution(normalise(255 * pixels, data.mean, data.std), y)
+        answer = contribution(self, normalise(255 * pixels, data.mean, data.std), y)
         metrics: Metrics = {**meter.metrics()}
         if self.params.privacy_report and len(y):
             paired = self.nearest_of_class(pixels, y)
-            metrics |= self.report(paired, answer["synthetic"])
+            metrics |= given_away(self, paired, answer["synthetic"])
             counts = torch.bincount(self.labels, minlength=data.num_classes)
             # The pair is the class's nearest image: a guess is right where it has that class.
             metrics["privacy/reid_chance"] = float((counts[y] / len(self.indices)).mean())

@@ -73,10 +73,10 @@ class FedGenClient(FedClient):
         self.a, self.b = self.params.weights(self.round.number)
         self.source = None
         if "generator" in groups and (self.a or self.b):
-            self.source = self.receive(groups["generator"])
+            self.source = self.take(groups["generator"])
             self.draws = self.generator("generator")
 
-    def receive(self, group: Group) -> Generator:
+    def take(self, group: Group) -> Generator:
         """The generator in eval mode without gradients, and the classes it was taught."""
         params, model = self.params, self.flat.module
         flat = self.worker.once(

@@ -1,13 +1,14 @@
 """FedMix (Yoon et al., ICLR 2021, arXiv 2107.00233), client half: averages, and their mixing in."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from clients.pooled import PooledClient, PoolParams
-from fedsyn_flwr.client.numpy_client import Metrics
+from fedsyn_flwr.client.numpy_client import FedClient, Metrics
+from fedsyn_flwr.client.pool_access import PoolParams, contribution, given_away, sampler
+from fedsyn_flwr.client.pool_store import PoolSampler
 from fedsyn_flwr.client.training import Batch, Loss
 from fedsyn_flwr.compute.cuda_graphs import replayable
 from fedsyn_flwr.config import SETTINGS, Count, Share
@@ -33,11 +34,26 @@ class FedMixParams(PoolParams):
         return self.fedmix_lambda > 0
 
 
-class FedMixClient(PooledClient):
+class FedMixClient(FedClient):
     """Algorithm 1 of FedMix, the client's lines."""
 
     params: FedMixParams
+    phases: Mapping[str, str] = {**FedClient.phases, "means": "send_means"}
     mixed: Callable[..., mixing.Mixed] = staticmethod(mixing.fedmix)
+    pool: PoolSampler | None
+
+    def begin_round(self, groups: Groups) -> None:
+        """Take the pool of averages, from the message or from this node."""
+        self.pool = sampler(self, groups)
+
+    def fetch(self, chosen: Tensor) -> Batch:
+        """The batch, and an average from the pool for each sample."""
+        batch = super().fetch(chosen)
+        return batch if self.pool is None else Batch(*batch[:2], *self.pool.draw(len(chosen)))
+
+    def step_kind(self) -> bool:
+        """Whether averages are mixed in."""
+        return self.pool is not None
 
     @replayable
     def loss(self, batch: Batch) -> Loss:
@@ -49,20 +65,13 @@ class FedMixClient(PooledClient):
 
     # ---- before round 1
 
-    def phase(self, groups: Groups) -> tuple[Groups, Metrics]:
-        """Answers ``means`` besides ``train``."""
-        return self.send_means() if self.round.phase == "means" else super().phase(groups)
-
-    def send_means(self) -> tuple[Groups, Metrics]:
+    def send_means(self, groups: Groups) -> tuple[Groups, Metrics]:
         """Averages of this client's images and labels, and what they give away."""
         meter = self.meter("means")
         n, size = len(self.indices), self.params.fedmix_mean_size
         members = mixing.mean_groups(n, size, self.generator("means"))
-        answer = self.contribution(*self.averages(members))
-        metrics: Metrics = {**meter.metrics()}
-        if self.params.privacy_report and n:
-            metrics |= self.report(members, answer["synthetic"])
-        return answer, metrics
+        answer = contribution(self, *self.averages(members))
+        return answer, {**meter.metrics(), **given_away(self, members, answer["synthetic"])}
 
     def averages(self, members: Tensor) -> tuple[Tensor, Tensor]:
         """Images (q, C, H, W) and labels (q, classes) of the groups (q, M) of positions."""

@@ -1,5 +1,6 @@
 """HFMDS-FL (arXiv 2308.04761), client half: synthesis and training on real + synthetic data."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -9,8 +10,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from clients.pooled import MixedClient, MixedParams
+from fedsyn_flwr.client.mixed_client import MixedClient, MixedParams
 from fedsyn_flwr.client.numpy_client import Metrics, Step, as_numpy
+from fedsyn_flwr.client.pool_access import contribution, given_away
 from fedsyn_flwr.client.training import Batch, LocalResult
 from fedsyn_flwr.compute.cost_meter import Meter
 from fedsyn_flwr.compute.cuda_graphs import replayable
@@ -62,72 +64,33 @@ class HFMDSParams(MixedParams):
 
 
 class HFMDSClient(MixedClient):
-    """Algorithm 1 of HFMDS-FL, the client's lines."""
+    """Algorithm 1 of HFMDS-FL, the client's lines; its objective (6) is `MixedClient`'s."""
 
+    phases: Mapping[str, str] = {**MixedClient.phases, "synthesis": "synthesise"}
     params: HFMDSParams
     prototypes: Prototypes | None
 
-    # ---- training, eq. (6)
+    # ---- synthesis, eqs. (7)-(12), when t is a multiple of T_d
 
-    def begin_round(self, groups: Groups) -> None:
-        """Take the pool, new or kept, and the prototypes of the last round."""
-        super().begin_round(groups)
-        self.prototypes = None
-
-    @replayable
-    def watch(self, step: Step) -> Tensor | None:
-        """The real samples' features in the ordinary forward pass, shape (B, d)."""
-        return self.features_of(step).detach() if self.uses_prototypes else None
-
-    def observe(self, batch: Batch, watched: Tensor) -> None:
-        """Gather them."""
-        if self.prototypes is None:
-            self.prototypes = self.load_prototypes(watched.shape[1])
-        self.prototypes.observe(watched, batch.y)
-
-    def features_of(self, step: Step) -> Tensor:
-        """The features that prototypes are made of, shape (B, d)."""
-        return step.features if self.params.feature_level == "vector" else step.map.flatten(1)
-
-    def end_round(self, result: LocalResult) -> tuple[Groups, Metrics]:
-        """Mix this round's class means into the prototypes and keep them."""
-        if self.prototypes is not None:
-            self.prototypes.update(self.params.hfmds_lambda)
-            self.save_state(
-                {
-                    "mean": as_numpy(self.prototypes.mean),
-                    "known": as_numpy(self.prototypes.known),
-                }
-            )
-        return super().end_round(result)
-
-    # ---- synthesis, eqs. (7)-(12)
-
-    def phase(self, groups: Groups) -> tuple[Groups, Metrics]:
-        """Answers ``synthesis`` besides ``train``."""
-        return self.synthesise() if self.round.phase == "synthesis" else super().phase(groups)
-
-    def synthesise(self) -> tuple[Groups, Metrics]:
-        """Invert the received model into B_g labelled images (fewer on a smaller client)."""
+    def synthesise(self, groups: Groups) -> tuple[Groups, Metrics]:
+        """Invert w_t into B_g labelled images (fewer on a smaller client): x̂ ← argmin (12)."""
         meter, positions = self.meter("synthesis"), self.choose(self.generator("synthesis"))
         chosen = self.indices[positions]
         x, y = self.worker.data.x(chosen), self.worker.data.y(chosen)
         if not len(chosen):
-            return self.contribution(x, y), {}
+            return contribution(self, x, y), {}
         settings = replace(self.params.inversion(), amp=self.worker.settings.train.amp)
-        prototypes, passes = self.prototypes_for(x, y, meter), self.worker.graphs.of("synthesis")
+        z_bar, passes = self.prototypes_for(x, y, meter), self.worker.graphs.of("synthesis")
         images, loss, steps = invert(
-            self.flat.module, x, y, prototypes, settings, self.generator("noise"), meter, passes
+            self.flat.module, x, y, z_bar, settings, self.generator("noise"), meter, passes
         )
-        answer = self.contribution(images, y)
-        metrics: Metrics = {
+        answer = contribution(self, images, y)
+        return answer, {
             "synthesis/loss": float(loss.mean()),
             "synthesis/steps": steps,
             **meter.metrics(),
+            **given_away(self, positions, answer["synthetic"]),
         }
-        if self.params.privacy_report:
-            metrics |= self.report(positions, answer["synthetic"])
-        return answer, metrics
 
     def prototypes_for(self, x: Tensor, y: Tensor, meter: Meter) -> Tensor:
         """z̄_y of each image, shape (B, d); classes never trained get the mean under w_t."""
@@ -146,7 +109,39 @@ class HFMDSClient(MixedClient):
         fresh.update(0.0)
         return torch.where(kept.known[:, None], kept.mean, fresh.mean)[y]
 
-    # ---- what is kept between rounds
+    # ---- training, eq. (6), which gathers the prototypes on its way
+
+    def begin_round(self, groups: Groups) -> None:
+        """Take D_syn, new or kept; the prototypes are loaded once their size is known."""
+        super().begin_round(groups)
+        self.prototypes = None
+
+    @replayable
+    def watch(self, step: Step) -> Tensor | None:
+        """z of the real samples in the ordinary forward pass, shape (B, d)."""
+        return self.features_of(step).detach() if self.uses_prototypes else None
+
+    def observe(self, batch: Batch, watched: Tensor) -> None:
+        """Σ z per class."""
+        if self.prototypes is None:
+            self.prototypes = self.load_prototypes(watched.shape[1])
+        self.prototypes.observe(watched, batch.y)
+
+    def end_round(self, result: LocalResult) -> tuple[Groups, Metrics]:
+        """z̄_c ← (1-λ)·mean_c + λ·z̄_c, kept for the next round."""
+        if self.prototypes is not None:
+            self.prototypes.update(self.params.hfmds_lambda)
+            self.own.save(
+                {
+                    "mean": as_numpy(self.prototypes.mean),
+                    "known": as_numpy(self.prototypes.known),
+                }
+            )
+        return {}, {}
+
+    def features_of(self, step: Step) -> Tensor:
+        """The features that prototypes are made of, shape (B, d)."""
+        return step.features if self.params.feature_level == "vector" else step.map.flatten(1)
 
     @property
     def uses_prototypes(self) -> bool:
@@ -156,7 +151,7 @@ class HFMDSClient(MixedClient):
     def load_prototypes(self, size: int) -> Prototypes:
         """The prototypes of this client's last round, none known in its first."""
         classes, device = self.worker.data.num_classes, self.worker.device
-        kept = self.load_state()
+        kept = self.own.load()
         if kept is None:
             mean, known = np.zeros((classes, size), np.float32), np.zeros(classes, bool)
         else:

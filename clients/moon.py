@@ -36,7 +36,7 @@ class MOONClient(FedClient):
 
     def begin_round(self, groups: Groups) -> None:
         """Freeze the received model and the one this client trained last."""
-        previous = self.load_state()
+        previous = self.own.load()
         self.rivals = None
         if previous is not None:
             self.rivals = self.frozen(0, groups["model"]), self.frozen(1, previous)
@@ -58,5 +58,5 @@ class MOONClient(FedClient):
     def end_round(self, result: LocalResult) -> tuple[Groups, Metrics]:
         """Keep the trained model: the previous one of this client's next round."""
         if self.params.moon_mu and result.steps:
-            self.save_state(self.flat.vectors())
+            self.own.save(self.flat.vectors())
         return {}, {}

@@ -36,11 +36,11 @@ class ScaffoldClient(FedClient):
         """Take c from the message, c_i from this node; both start at zero."""
         self.start = self.flat.trainable.clone()
         self.c = torch.tensor(groups["control"]["c"], device=self.start.device)
-        kept = self.load_state()
-        self.own = torch.zeros_like(self.c)
+        kept = self.own.load()
+        self.c_i = torch.zeros_like(self.c)
         if kept is not None:
-            self.own.copy_(torch.from_numpy(kept["control"]))
-        self.correction = self.c - self.own
+            self.c_i.copy_(torch.from_numpy(kept["control"]))
+        self.correction = self.c - self.c_i
 
     def after_backward(self) -> None:
         """g + c - c_i."""
@@ -50,6 +50,6 @@ class ScaffoldClient(FedClient):
         """Keep the new control and send by how much it changed."""
         train = self.worker.settings.train
         travel = result.steps * train.learning_rate / (1 - train.momentum)
-        new = option_two(self.own, self.c, self.start - self.flat.trainable, travel)
-        self.save_state({"control": as_numpy(new)})
-        return {"control": {"delta": as_numpy(new - self.own)}}, {}
+        new = option_two(self.c_i, self.c, self.start - self.flat.trainable, travel)
+        self.own.save({"control": as_numpy(new)})
+        return {"control": {"delta": as_numpy(new - self.c_i)}}, {}

@@ -1,9 +1,9 @@
 """FedAdagrad (Reddi et al., arXiv 2003.00295): per-weight steps that only shrink."""
 
-from strategies.fedavg import FedAvg
+from fedsyn_flwr.server.strategy import FedStrategy
 
 
-class FedAdagrad(FedAvg):
+class FedAdagrad(FedStrategy):
     """FedAvg whose server optimiser is `server_optim.adagrad`."""
 
     server_optimizer = "adagrad"

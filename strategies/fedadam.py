@@ -1,9 +1,9 @@
 """FedAdam (Reddi et al., arXiv 2003.00295): per-weight steps by a running mean of Δ²."""
 
-from strategies.fedavg import FedAvg
+from fedsyn_flwr.server.strategy import FedStrategy
 
 
-class FedAdam(FedAvg):
+class FedAdam(FedStrategy):
     """FedAvg whose server optimiser is `server_optim.adam`."""
 
     server_optimizer = "adam"

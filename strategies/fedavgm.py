@@ -1,9 +1,9 @@
 """FedAvgM (Hsu et al., arXiv 1909.06335): v ← βv + Δ, w ← w + ηv."""
 
-from strategies.fedavg import FedAvg
+from fedsyn_flwr.server.strategy import FedStrategy
 
 
-class FedAvgM(FedAvg):
+class FedAvgM(FedStrategy):
     """FedAvg whose server optimiser is `server_optim.avgm`; β = 0 with η = 1 is FedAvg."""
 
     server_optimizer = "avgm"

@@ -1,9 +1,9 @@
 """FedDF (Lin et al., arXiv 2006.07242): the average is distilled to the clients' mean logits."""
 
-from strategies.fedavg import FedAvg
+from fedsyn_flwr.server.strategy import FedStrategy
 
 
-class FedDF(FedAvg):
+class FedDF(FedStrategy):
     """FedAvg whose refinement is `distillation.average_logits`."""
 
     refinement = "feddf"

@@ -1,9 +1,9 @@
 """FedYogi (Reddi et al., arXiv 2003.00295): Adam with a v that changes additively."""
 
-from strategies.fedavg import FedAvg
+from fedsyn_flwr.server.strategy import FedStrategy
 
 
-class FedYogi(FedAvg):
+class FedYogi(FedStrategy):
     """FedAvg whose server optimiser is `server_optim.yogi`."""
 
     server_optimizer = "yogi"

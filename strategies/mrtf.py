@@ -1,11 +1,11 @@
 """MrTF (Li et al., arXiv 2305.04201): the average, refined on the server's unlabelled test set."""
 
-from strategies.fedavg import FedAvg
+from fedsyn_flwr.server.strategy import FedStrategy
 from strategies.hfmds import HFMDS
 
 
-class MrTF(FedAvg):
-    """FedAvg with the refinement of `fedsyn_flwr.refinement`."""
+class MrTF(FedStrategy):
+    """FedAvg whose `refine` is `fedsyn_flwr.server.refinement`: eqs. (6), (10), (11), (12)."""
 
     refinement = "mrtf"
 

@@ -3,14 +3,16 @@
 from typing import Any
 
 import numpy as np
-from flwr.common import FitRes
 from pydantic.dataclasses import dataclass
 
 from fedsyn_flwr.config import SETTINGS, Positive
 from fedsyn_flwr.messages.payload import Group, Groups
+from fedsyn_flwr.messages.schema import Array, Schema
 from fedsyn_flwr.models.flat_model import Vectors
+from fedsyn_flwr.server.parts import Parts
 from fedsyn_flwr.server.server_optimizer import Optimizer
-from strategies.fedavg import FedAvg
+from fedsyn_flwr.server.strategy import FedStrategy
+from fedsyn_flwr.server.update import Update
 
 
 @dataclass(frozen=True, config=SETTINGS)
@@ -24,7 +26,7 @@ class ScaffoldParams:
     scaffold_server_lr: Positive
 
 
-class Scaffold(FedAvg):
+class Scaffold(FedStrategy):
     """Algorithm 1 of SCAFFOLD, the server's lines.
 
     c ← c + (|S|/K)·mean Δc_i = c + Σ Δc_i / K, so c is the mean of all clients' controls: those
@@ -32,27 +34,28 @@ class Scaffold(FedAvg):
     controls is not. c travels in a group of its own and is counted like the model.
     """
 
-    control: Group | None = None
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self.control: Group = {"c": np.zeros_like(self.model["trainable"])}
 
-    def outgoing(self, partition: int) -> Groups:
-        """c, the same for everyone."""
-        if self.control is None:
-            self.control = {"c": np.zeros_like(self.model["trainable"])}
-        return {**super().outgoing(partition), "control": self.control}
-
-    def clear(self) -> None:
-        """Also forget the controls of an attempt that failed."""
-        super().clear()
+    def begin_attempt(self) -> None:
+        """Σ Δc_i = 0."""
         self.change = np.zeros(self.model["trainable"].shape, np.float64)
 
-    def absorb(self, result: FitRes, groups: Groups) -> None:
-        """Add the client's Δc_i."""
-        super().absorb(result, groups)
-        self.change += groups["control"]["delta"]
+    def outgoing(self, phase: str, partition: int) -> Groups:
+        """c, the same for everyone."""
+        return {"control": self.control}
+
+    def expected(self, phase: str) -> Schema:
+        """Δc_i."""
+        return {"control": {"delta": Array.like(self.control["c"])}}
+
+    def fold(self, update: Update) -> None:
+        """Σ Δc_i."""
+        self.change += update.groups["control"]["delta"]
 
     def server_step(self, mean: Vectors) -> Vectors:
-        """Move c, and the model by η_g times its mean update."""
-        assert self.control is not None  # a round has been sent out
+        """c ← c + Σ Δc_i / K; w ← w + η_g·(mean - w)."""
         c = self.control["c"] + self.change / len(self.roster)
         self.control = {"c": c.astype(np.float32)}
         scaled = Optimizer("avgm", self.params.scaffold_server_lr, beta1=0, beta2=0, tau=1)
@@ -60,12 +63,10 @@ class Scaffold(FedAvg):
         return super().server_step({**mean, "trainable": w})
 
     def state(self) -> tuple[Group, dict[str, Any]]:
-        """c, once there is one."""
-        arrays, scalars = super().state()
-        kept = {"control": self.control["c"]} if self.control else {}
-        return {**arrays, **kept}, scalars
+        """c."""
+        return {"control": self.control["c"]}, {}
 
     def restore(self, arrays: Group, scalars: dict[str, Any]) -> None:
-        """c as it was."""
-        super().restore(arrays, scalars)
-        self.control = {"c": arrays["control"]} if "control" in arrays else None
+        """c as it was; zero in a checkpoint from before its first step."""
+        if "control" in arrays:
+            self.control = {"c": arrays["control"]}

@@ -23,13 +23,13 @@ from flwr.server.client_proxy import ClientProxy
 from fedsyn_flwr import config, registry
 from fedsyn_flwr.client.supernode import OwnData
 from fedsyn_flwr.client.worker import UNPLACED, Worker
+from fedsyn_flwr.messages.instruction import Instruction
 from fedsyn_flwr.server.run import build_server
 
 
 def told(number: int, phase: str = "train", last: int = 0) -> dict[str, Any]:
     """What a message says: its round and phase, and the round of the state to go on from."""
-    versions = {"settled": 0, "pool": 0, "last": last, "last-settled": 0}
-    return {"run": "run", "round": number, "phase": phase, **versions}
+    return Instruction("run", number, phase, last=last).config()
 
 
 class LocalProxy(ClientProxy):

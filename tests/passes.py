@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedsyn_flwr.client.training import Batch, Loss, train_local
+from fedsyn_flwr.client.training import Batch, Loss, PlainHooks, train_local
 from fedsyn_flwr.compute.cuda_graphs import Passes
 from fedsyn_flwr.models import build_model
 from fedsyn_flwr.models.flat_model import FlatModel
@@ -50,7 +50,8 @@ def trained(passes: Passes, flat: FlatModel | None = None, n: int = 30, **keys: 
         return Batch(x[chosen], y[chosen])
 
     rows = torch.arange(n)
-    train_local(flat, rows, fetch, loss, settings(**keys), seed=0, key=(1,), passes=passes)
+    hooks, key = PlainHooks(fetch, loss), (1,)
+    train_local(flat, rows, hooks, settings(**keys), seed=0, key=key, passes=passes)
     return flat
 
 

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from fedsyn_flwr.build import flat_model
 from fedsyn_flwr.client.state import VersionedStore
-from fedsyn_flwr.client.training import Batch, Loss, train_local
+from fedsyn_flwr.client.training import Batch, Loss, PlainHooks, train_local
 from fedsyn_flwr.client.worker import Worker
 from fedsyn_flwr.models import SplitModel
 from fedsyn_flwr.rng import torch_generator
@@ -41,7 +41,7 @@ def train_observer(
         g = torch_generator(seed, *key, "augmentation")
         indices = worker.rows(partition)
         fetch = lambda chosen: worker.fetch(chosen, g)  # noqa: E731
-        train_local(flat, indices, fetch, cross_entropy, settings, seed=seed, key=key)
+        train_local(flat, indices, PlainHooks(fetch, cross_entropy), settings, seed=seed, key=key)
         store.save(0, flat.vectors())
     else:
         flat.load(kept)

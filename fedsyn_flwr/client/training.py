@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -113,6 +113,44 @@ def epochs(indices: Tensor, batch_size: int, count: int, g: torch.Generator) -> 
             yield order[piece]
 
 
+class Hooks(Protocol):
+    """What the loop asks of whom it trains for, in this order in each step."""
+
+    def fetch(self, chosen: Tensor) -> Batch:
+        """The batch of these samples (n,): normalised, augmented."""
+
+    def loss(self, batch: Batch) -> Loss:
+        """What the step minimises."""
+
+    def observe(self, batch: Batch, watched: Tensor) -> None:
+        """Take note of what the loss said is to be watched."""
+
+    def after_backward(self) -> None:
+        """Correct the loss's gradient in ``flat.grad``, before it is clipped: what is added
+        belongs to the objective like the loss itself, and the step stays within ``clip-norm``.
+        """
+
+    def after_step(self) -> None:
+        """After the optimiser's step: correct the weights."""
+
+
+@dataclass(frozen=True)
+class PlainHooks:
+    """A batch source and a loss, and nothing else."""
+
+    fetch: Callable[[Tensor], Batch]
+    loss: Callable[[Batch], Loss]
+
+    def observe(self, batch: Batch, watched: Tensor) -> None:
+        """Nothing."""
+
+    def after_backward(self) -> None:
+        """Nothing."""
+
+    def after_step(self) -> None:
+        """Nothing."""
+
+
 def unmeasured(batch: Batch) -> AbstractContextManager[None]:
     """A step's surroundings where nobody measures it."""
     return nullcontext()
@@ -121,16 +159,12 @@ def unmeasured(batch: Batch) -> AbstractContextManager[None]:
 def train_local(
     flat: FlatModel,
     indices: Tensor,
-    fetch: Callable[[Tensor], Batch],
-    loss_fn: Callable[[Batch], Loss],
+    hooks: Hooks,
     settings: TrainConfig,
     *,
     seed: int,
     key: tuple[int | str, ...],
     around: Callable[[Batch], AbstractContextManager[None]] = unmeasured,
-    observe: Callable[[Batch, Tensor], None] | None = None,
-    after_backward: Callable[[], None] | None = None,
-    after_step: Callable[[], None] | None = None,
     passes: Passes = plainly,
 ) -> LocalResult:
     """E epochs of SGD on a client's samples.
@@ -141,23 +175,14 @@ def train_local(
         The model, trained in place.
     indices : Tensor
         The client's sample indices, shape (n,), int64; may be empty.
-    fetch : callable
-        Indices → Batch (normalisation and augmentation).
-    loss_fn : callable
-        Batch → Loss; the one thing a method changes here.
+    hooks : Hooks
+        Batches and loss, and corrections; the loss is the one thing that most methods change.
     settings : TrainConfig
         Epochs, batch size and the optimiser's constants.
     seed, key
         The run's seed and what identifies this training, e.g. (round, partition).
     around : callable, optional
         Batch → context in which its step is done, to measure it.
-    observe : callable, optional
-        Called with each batch and what its loss said is to be ``watched``.
-    after_backward : callable, optional
-        Called when ``flat.grad`` holds the loss's gradient, before it is clipped: what it adds
-        belongs to the objective like the loss itself, and the step stays within ``clip-norm``.
-    after_step : callable, optional
-        Called after every optimiser step.
     passes : Passes, optional
         How the forward and backward passes are done: a step of every client that shares it, in a
         mode and of a shape, must do the same with its batch.
@@ -175,7 +200,7 @@ def train_local(
     total, seen, steps = torch.zeros((), device=flat.trainable.device), 0, 0
 
     def work(*batch: Tensor) -> Tensors:
-        found = descend(flat, loss_fn, Batch(*batch), settings.amp)
+        found = descend(flat, hooks.loss, Batch(*batch), settings.amp)
         if passes is not plainly:
             flat.gather()  # what is recorded leaves it in one place
         return found
@@ -183,15 +208,14 @@ def train_local(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, *key, "dropout"))  # layers draw from the global generator
         for chosen in epochs(indices, settings.batch_size, settings.local_epochs, order):
-            batch = fetch(chosen)
+            batch = hooks.fetch(chosen)
             with around(batch):
                 given = (tensor for tensor in batch if tensor is not None)
                 cross_entropy, *watched = passes(form, work, *given)
-                if observe is not None and watched:
-                    observe(batch, *watched)
-                step(flat, optimiser, settings.clip_norm, after_backward)
-            if after_step is not None:
-                after_step()
+                if watched:
+                    hooks.observe(batch, *watched)
+                step(flat, optimiser, settings.clip_norm, hooks.after_backward)
+            hooks.after_step()
             total += cross_entropy * len(chosen)
             seen, steps = seen + len(chosen), steps + 1
     mean = float(total) / seen if seen else float("nan")

@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from importlib.util import find_spec
+from logging import WARNING
 from typing import Any
 
 import numpy as np
+from flwr.common import log
 
 from fedsyn_flwr.config import PrivacyConfig
+from fedsyn_flwr.messages.payload import Group
 from fedsyn_flwr.models.flat_model import Vectors
 
 FLOATS = ("trainable", "buffers")
@@ -76,6 +79,7 @@ class Accountant:
         self.settings, self.uniform = settings, uniform
         self.releases: Counter[tuple[int, int]] = Counter()
         self.exposed = False
+        self.said = ""
 
     @property
     def active(self) -> bool:
@@ -103,6 +107,12 @@ class Accountant:
         missing = find_spec("dp_accounting") is None
         return "epsilon is not computed: pip install 'flwr[dp]'" if missing else ""
 
+    def explain(self) -> None:
+        """Say once, in the log, why no ε is reported."""
+        if self.active and self.silence not in ("", self.said):
+            log(WARNING, "differential privacy: %s", self.silence)
+            self.said = self.silence
+
     def release(self, sampled: int, replied: int) -> None:
         """Count a round: S clients sampled, n of them averaged."""
         if self.active and replied:
@@ -128,12 +138,12 @@ class Accountant:
         spent = accountant.get_privacy_spent()
         return {"dp/epsilon": spent.epsilon, "dp/delta": spent.delta}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> tuple[Group, dict[str, Any]]:
         """The rounds counted so far, as JSON values."""
         counted = [[*key, count] for key, count in sorted(self.releases.items())]
-        return {"dp-releases": counted, "dp-exposed": self.exposed}
+        return {}, {"dp-releases": counted, "dp-exposed": self.exposed}
 
-    def restore(self, scalars: dict[str, Any]) -> None:
+    def restore(self, arrays: Group, scalars: dict[str, Any]) -> None:
         """Take back what `state` gave."""
         self.releases = Counter({(s, n): count for s, n, count in scalars["dp-releases"]})
         self.exposed = scalars["dp-exposed"]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch.nn import functional as F
 
-from fedsyn_flwr.client.training import Batch, Loss, train_local
+from fedsyn_flwr.client.training import Batch, Loss, PlainHooks, train_local
 from fedsyn_flwr.client.worker import Worker
 from fedsyn_flwr.config import Config, TrainConfig
 from fedsyn_flwr.data.own import SCHEME
@@ -74,8 +74,7 @@ def one_round(worker: Worker, clients: list[int], settings: TrainConfig, number:
     train_local(
         worker.flat,
         samples,
-        lambda chosen: worker.fetch(chosen, augmentation),
-        loss,
+        PlainHooks(lambda chosen: worker.fetch(chosen, augmentation), loss),
         settings,
         seed=seed,
         key=(number, 0),

@@ -14,15 +14,23 @@ from typing import Any
 
 from flwr.common import Scalar, log
 
-from fedsyn_flwr.messages.instruction import LAST, LAST_SETTLED, LOST, SAVED
+from fedsyn_flwr.messages.instruction import LOST, SAVED
+from fedsyn_flwr.messages.payload import Group
 
 
-class Kept:
-    """The rounds by partition."""
+class ClientVersions:
+    """The rounds by partition.
+
+    Attributes
+    ----------
+    settled : int
+        The last round that will never be repeated.
+    """
 
     def __init__(self) -> None:
         self.last: dict[int, int] = {}
-        self.settled: dict[int, int] = {}
+        self.last_settled: dict[int, int] = {}
+        self.settled = 0
         self.warned = False
         self.open()
 
@@ -51,19 +59,22 @@ class Kept:
         self.last |= dict.fromkeys(self.taken, server_round)
         self.open()
 
-    def settle(self) -> None:
-        """What was counted until now will not be repeated."""
-        self.settled = dict(self.last)
+    def settle(self, server_round: int) -> None:
+        """What was counted up to this round will not be repeated."""
+        self.settled = server_round
+        self.last_settled = dict(self.last)
 
-    def words(self, partition: int) -> dict[str, Scalar]:
-        """What a client is told with a message."""
-        return {LAST: self.last.get(partition, 0), LAST_SETTLED: self.settled.get(partition, 0)}
+    def of(self, partition: int) -> dict[str, int]:
+        """A client's two rounds, for its instruction."""
+        return {
+            "last": self.last.get(partition, 0),
+            "last_settled": self.last_settled.get(partition, 0),
+        }
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> tuple[Group, dict[str, Any]]:
         """For checkpoints."""
-        return {"counted": {str(partition): number for partition, number in self.last.items()}}
+        return {}, {"counted": {str(partition): number for partition, number in self.last.items()}}
 
-    def restore(self, scalars: Mapping[str, Any]) -> None:
-        """Take back what `state` gave, which is settled."""
+    def restore(self, arrays: Group, scalars: dict[str, Any]) -> None:
+        """Take back what `state` gave."""
         self.last = {int(partition): number for partition, number in scalars["counted"].items()}
-        self.settle()

@@ -77,7 +77,8 @@ class FedServer(Server):
         self.parameters = self.strategy.parameters
         for server_round in range(self.tracker.rounds + 1, num_rounds + 1):
             metrics = self.one_round(server_round, timeout)
-            self.tracker.pool(self.strategy.pool_version, self.strategy.shared)
+            if self.strategy.pool.version:
+                self.tracker.pool(self.strategy.pool.version, self.strategy.pool.pixels)
             self.tracker.round({"round": server_round, **metrics})
             log(INFO, self.line(server_round, num_rounds, metrics))
             self.checkpoint(server_round, num_rounds)
@@ -95,7 +96,7 @@ class FedServer(Server):
         else:
             raise RunStopped(
                 f"round {server_round}: too few clients succeeded, twice: "
-                + "; ".join(dict.fromkeys(self.strategy.reasons))
+                + "; ".join(dict.fromkeys(self.strategy.record.reasons))
             )
         self.strategy.attempt = 0
         parameters, metrics = timed("aggregation", self.strategy, server_round)
@@ -111,12 +112,12 @@ class FedServer(Server):
         """One attempt at a round's training; whether enough clients succeeded."""
         strategy = self.strategy
         messages = strategy.start_round(server_round, self.parameters, self._client_manager)
-        start, failed = time.perf_counter(), int(strategy.metrics["clients/failed"])
+        start, failed = time.perf_counter(), int(strategy.record.metrics["clients/failed"])
         for reply in exchange(strategy.roster, messages, timeout, self.reporter("training")):
-            strategy.fold(reply)
-        strategy.spent("training", time.perf_counter() - start)
+            strategy.receive(reply)
+        strategy.record.spend("training", time.perf_counter() - start)
         self.print_reasons()
-        failures = int(strategy.metrics["clients/failed"]) - failed
+        failures = int(strategy.record.metrics["clients/failed"]) - failed
         needed = strategy.federation.min_success_fraction * len(messages)
         return len(messages) - failures >= needed and failures < len(messages)
 
@@ -135,7 +136,7 @@ class FedServer(Server):
         if every and (server_round % every == 0 or server_round == num_rounds):
             self.checkpoints.save(self.strategy.checkpoint(server_round))
         if not every or server_round % every == 0:
-            self.strategy.settle(server_round)
+            self.strategy.versions.settle(server_round)
 
     # ---- what is said
 
@@ -154,7 +155,7 @@ class FedServer(Server):
 
     def print_reasons(self) -> None:
         """Each distinct failure once."""
-        for reason in dict.fromkeys(self.strategy.reasons):
+        for reason in dict.fromkeys(self.strategy.record.reasons):
             if reason not in self.said:
                 log(WARNING, "failed: %s", reason)
                 self.said.add(reason)

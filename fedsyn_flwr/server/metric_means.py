@@ -6,7 +6,7 @@ from collections.abc import Mapping
 MAXIMA = ("_max", "_peak_mb")
 
 
-class Tally:
+class MetricMeans:
     """Weighted means of named numbers, added one client at a time.
 
     Names that end in ``_max`` or ``_peak_mb`` keep the largest value instead; what is not a

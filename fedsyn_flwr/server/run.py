@@ -20,6 +20,7 @@ from fedsyn_flwr.server.checkpoint import Checkpoint, Checkpoints
 from fedsyn_flwr.server.evaluation import Evaluator
 from fedsyn_flwr.server.loop import FedServer
 from fedsyn_flwr.server.method_defaults import decided, remarks
+from fedsyn_flwr.server.parts import Parts
 from fedsyn_flwr.server.tracking import Tracker, default_results
 
 
@@ -55,7 +56,8 @@ def build_server(run_config: config.RunConfig) -> ServerAppComponents:
     run = last.run if last else uuid.uuid4().hex[:12]
     method = registry.method(settings.federation.strategy)
     evaluator = Evaluator(test, settings.output.eval_batch_size)
-    strategy = method.strategy(settings, flat, evaluator, run)
+    parts = Parts.build(settings, method.strategy, flat, evaluator, run)
+    strategy = method.strategy(parts)
     if last:
         strategy.resume(last)
     start = (last.round if last else 0) if settings.output.resume else None

@@ -26,7 +26,9 @@ import numpy as np
 from fedsyn_flwr.config import ServerOptimizerConfig
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.messages.payload import Group
+from fedsyn_flwr.models.flat_model import Vectors
 
+MOMENT = "moment-"
 DEFAULT_LR = {"avgm": 1.0, "adagrad": 0.1, "adam": 0.01, "yogi": 0.01}
 
 
@@ -141,6 +143,39 @@ def chosen(settings: ServerOptimizerConfig, preset: str) -> Optimizer | None:
         return None
     lr = settings.server_lr or DEFAULT_LR[name]
     return Optimizer(name, lr, settings.server_beta1, settings.server_beta2, settings.server_tau)
+
+
+class ServerOptimizer:
+    """A run's server optimiser with what it keeps from round to round.
+
+    Parameters
+    ----------
+    rule : Optimizer or None
+        None leaves every average as it is.
+    """
+
+    def __init__(self, rule: Optimizer | None) -> None:
+        self.rule = rule
+        self.moments: Group = {}
+
+    def step(self, model: Vectors, mean: Vectors) -> Vectors:
+        """From w_t and the clients' average to w_{t+1}.
+
+        Only trainable parameters take the step; running statistics and counters are the average's.
+        """
+        if self.rule is None:
+            return mean
+        w, self.moments = self.rule.step(model["trainable"], mean["trainable"], self.moments)
+        return {**mean, "trainable": w}
+
+    def state(self) -> tuple[Group, dict[str, Any]]:
+        """The moments, for checkpoints."""
+        return {f"{MOMENT}{name}": array for name, array in self.moments.items()}, {}
+
+    def restore(self, arrays: Group, scalars: dict[str, Any]) -> None:
+        """Take back what `state` gave."""
+        own = {k: v for k, v in arrays.items() if k.startswith(MOMENT)}
+        self.moments = {k.removeprefix(MOMENT): v for k, v in own.items()}
 
 
 def keys(optimizer: Optimizer | None) -> dict[str, Any]:

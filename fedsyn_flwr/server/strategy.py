@@ -6,6 +6,9 @@ stock server hands the whole list to `aggregate_fit`, and both end in the same m
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable, Iterator
+from functools import partial
 from logging import INFO
 from typing import Any
 
@@ -14,8 +17,8 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
-from fedsyn_flwr.config import Config
 from fedsyn_flwr.errors import UserError
+from fedsyn_flwr.messages.instruction import PARTITION, TRAIN_LOSS
 from fedsyn_flwr.messages.payload import (
     Group,
     Groups,
@@ -24,92 +27,210 @@ from fedsyn_flwr.messages.payload import (
     is_finite,
     nbytes,
 )
+from fedsyn_flwr.messages.schema import Schema, like
 from fedsyn_flwr.messages.transport import Probe
-from fedsyn_flwr.models.flat_model import FlatModel
+from fedsyn_flwr.models.flat_model import Vectors
 from fedsyn_flwr.server.checkpoint import Checkpoint
-from fedsyn_flwr.server.client_versions import Kept
-from fedsyn_flwr.server.evaluation import Evaluator
-from fedsyn_flwr.server.post import Post
-from fedsyn_flwr.server.requests import Reply, sample_clients
-from fedsyn_flwr.server.roster import Roster
+from fedsyn_flwr.server.parts import Parts
+from fedsyn_flwr.server.requests import Reply, exchange, sample_clients
 from fedsyn_flwr.server.round_record import Metrics
+from fedsyn_flwr.server.update import Update, is_enough
 
 
-class FedStrategy(Post, Strategy):
+class FedStrategy(Strategy):
     """Federated averaging; other methods override the step that their paper changes.
 
     Parameters
     ----------
-    config : Config
-        The run's configuration.
-    flat : FlatModel
-        The server's model: initial weights, later a place to evaluate in.
-    evaluator : Evaluator
-        The test set.
-    run : str
-        Identifies the run's state on the nodes.
+    parts : Parts
+        What it holds; see there.
 
     Attributes
     ----------
     model : dict
         w_t, as vectors.
-    roster : Roster
-        Partition → client, once all are known.
+    server_optimizer, refinement : str
+        On the class: those that the method is named after; empty where the keys decide.
+    makes_pool, soft_labels : bool
+        On the class: whether clients share images, and whether with shares of classes as labels.
     """
 
-    def __init__(self, config: Config, flat: FlatModel, evaluator: Evaluator, run: str) -> None:
-        super().__init__()
-        self.config = config
-        self.federation = config.federation
-        self.params: Any = config.params
-        self.flat = flat
-        self.evaluator = evaluator
-        self.run = run
-        self.model = flat.copy_vectors()
-        self.parameters = self.serialise({})
-        self.roster = Roster(self.federation.node_timeout, evaluator.data.shape)
-        self.kept = Kept()
-        self.settled = 0
-        self.pool_version = 0
-        self.equip()
-        self.attempt = self.sampled = 0
-        self.measured = True
-        self.progress = lambda phase, done, total: None
-        self.clear()
+    server_optimizer = ""
+    refinement = ""
+    makes_pool = False
+    soft_labels = False
 
-    # ---- where a method plugs in
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.config, self.federation = parts.config, parts.config.federation
+        self.params: Any = parts.config.params
+        self.flat, self.evaluator = parts.flat, parts.evaluator
+        self.codec, self.record, self.roster = parts.codec, parts.record, parts.roster
+        self.aggregator, self.optimizer = parts.aggregator, parts.server_optimizer
+        self.refiner, self.accountant, self.pool = parts.refiner, parts.accountant, parts.pool
+        self.versions = parts.versions
+        self.model = parts.flat.copy_vectors()
+        self.parameters = self.codec.encode({"model": self.model})
+        self.attempt = self.sampled = 0
+        self.progress = lambda phase, done, total: None
+
+    # ---- where a method plugs in, in the order in which a run calls it
 
     def prepare(self) -> None:
         """Before round 1's training, with all clients known; counted as part of that round."""
 
-    def welcome(self, partition: int) -> None:
-        """Another node, which has nothing of the run yet, stands for this client from now on."""
-
     def before_fit(self, server_round: int) -> None:
         """Before a round's training, e.g. a synthesis by all clients."""
 
-    def shared(self) -> Group:
-        """The pool of ``pool_version``, for people: uint8 pixels ``images``, int64 ``labels``."""
-        raise NotImplementedError(f"{type(self).__name__} shares no images")
+    def begin_attempt(self) -> None:
+        """Before an attempt at a round's training: empty the method's own sums."""
 
-    def fold(self, reply: Reply) -> None:
-        """Take one trained model into the round's average; replies come in partition order."""
-        result, groups = self.accept(reply)
-        if result is not None and "model" not in groups:
-            self.reject(reply.partition, "its answer holds no model")
-        elif result is not None:
-            self.absorb(result, groups)
-            if self.kept.take(reply.partition, result.metrics):
-                self.count("clients/state_lost", 1)
+    def outgoing(self, phase: str, partition: int) -> Groups:
+        """Groups that this client gets beside the model and the pool; the same objects where
+        shared, so that they are serialised once.
+        """
+        return {}
 
-    def absorb(self, result: FitRes, groups: Groups) -> None:
-        """Add a sound reply to the round's sums."""
-        weight = self.weight_of(result)
-        if weight > 0:
-            self.count_in(groups["model"], weight)
-            self.losses.append((float(result.metrics["train-loss"]), result.num_examples))
+    def expected(self, phase: str) -> Schema:
+        """What an answer to this phase holds beside the model, which ``train`` alone returns."""
+        return {}
+
+    def fold(self, update: Update) -> None:
+        """Take what the method asked for out of a trained client's answer."""
+
+    def server_step(self, mean: Vectors) -> Vectors:
+        """w_{t+1} of w_t and the clients' average: the server optimiser's step."""
+        return self.optimizer.step(self.model, mean)
+
+    def refine(self, model: Vectors, server_round: int) -> Vectors:
+        """The server's own work on the new model: the refinement, where the run has one."""
+        if self.refiner is None:
+            return model
+        refined = self.refiner.refine(self.model, model, server_round)
+        self.record.add(self.refiner.metrics)
+        self.record.spend("refinement", self.refiner.seconds)
+        return refined
+
+    def after_round(self, server_round: int) -> None:
+        """After a round in which something was trained, with the new model in place."""
+
+    def state(self) -> tuple[Group, dict[str, Any]]:
+        """What the method itself keeps between rounds, for checkpoints: arrays and JSON values."""
+        return {}, {}
+
+    def restore(self, arrays: Group, scalars: dict[str, Any]) -> None:
+        """Take back what `state` gave."""
+
+    # ---- what a method may use
+
+    def ask_all(
+        self, phase: str, server_round: int, with_model: bool = True, shown: str = ""
+    ) -> Iterator[Update]:
+        """Every client's sound answer to a phase of the method's own, in partition order.
+
+        Progress is ``shown`` under the phase's name unless another is given.
+        """
+        start = time.perf_counter()
+        messages = self.messages(self.roster, phase, server_round, with_model)
+        progress = partial(self.progress, shown or phase)
+        for reply in exchange(self.roster, messages, self.federation.round_timeout, progress):
+            update = self.open(reply, phase)
+            if update is not None:
+                yield update
+        self.record.spend(phase, time.perf_counter() - start)
+
+    def need(self, answered: int, what: str, advice: Iterable[str] = ()) -> None:
+        """End the run where too few clients took part in what comes once.
+
+        Raises
+        ------
+        UserError
+            With the reasons, and the advice.
+        """
+        if not is_enough(answered, len(self.roster), self.federation):
+            reasons = "; ".join([*dict.fromkeys(self.record.reasons), *advice])
+            raise UserError(f"{answered} of {len(self.roster)} clients {what}: {reasons}")
+
+    # ---- a round
+
+    def start_round(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> dict[int, FitIns]:
+        """Partition → message of this round's training, after the method's `before_fit`."""
+        if not self.roster:
+            self.enrol(client_manager)
+        if parameters is not self.parameters:
+            self.adopt(parameters)
+        if self.attempt == 0:
+            self.record.open()
+        self.renew(client_manager)
+        if self.attempt == 0:
+            if server_round == 1:
+                self.prepare()
+            self.before_fit(server_round)
+        federation = self.federation
+        key = (federation.seed, server_round, self.attempt)
+        avoid = self.record.failed if self.attempt else ()
+        sampled = sample_clients(self.roster, federation.fraction_fit, key, avoid)
+        self.open_sums(len(sampled), measured=self.is_evaluated(server_round))
+        return self.messages(sampled, "train", server_round)
+
+    def open_sums(self, sampled: int, measured: bool) -> None:
+        """Empty sums, for a round or another attempt at it."""
+        self.sampled = sampled
+        self.aggregator.open(sampled, self.model if measured else None)
+        self.versions.open()
+        if self.refiner:
+            on_pool = self.config.refinement.transductive_set == "pool"
+            images = self.pool.images() if on_pool else self.evaluator.data
+            self.refiner.clear(images, self.pool.version)
+        self.begin_attempt()
+
+    def messages(
+        self, partitions: Iterable[int], phase: str, server_round: int, with_model: bool = True
+    ) -> dict[int, FitIns]:
+        """Messages: the model, the pool where it is missing, the method's groups."""
+
+        def extra(partition: int) -> Groups:
+            pool = self.pool.missing(partition) if phase == "train" else None
+            shared = {} if pool is None else {"synthetic": pool}
+            return {**shared, **self.outgoing(phase, partition)}
+
+        model: Groups = {"model": self.model} if with_model else {}
+        plain = self.parameters if with_model else self.codec.encode({})
+        version = self.pool.version
+        return self.codec.messages(partitions, phase, server_round, version, (model, plain), extra)
+
+    def open(self, reply: Reply, phase: str) -> Update | None:
+        """A reply's answer to a phase, if it can be used."""
+        model = like({"model": self.model}) if phase == "train" else {}
+        update = self.codec.open(reply, {**model, **self.expected(phase)}, self.record)
+        if update is not None:
+            self.accountant.exposed |= update.groups.keys() != {"model"}
+        return update
+
+    def receive(self, reply: Reply) -> None:
+        """Take one trained model into the round's sums; replies come in partition order."""
+        update = self.open(reply, "train")
+        if update is not None:
+            self.sum_up(update)
+            if self.versions.take(update.partition, update.metrics):
+                self.record.count("clients/state_lost")
+        if reply.result is None:
+            self.pool.lost(reply.partition)
+        else:
+            self.pool.held(reply.partition)
+
+    def sum_up(self, update: Update) -> None:
+        """Add a sound answer to the sums; one of a client without samples adds nothing but its
+        method's groups.
+        """
+        if update.examples > 0:
+            model, loss = update.groups["model"], float(update.metrics[TRAIN_LOSS])
+            self.aggregator.add(model, update.examples, loss)
             if self.refiner:
-                self.refiner.learn(groups["model"], self.losses[-1][0])
+                self.refiner.learn(model, loss)
+        self.fold(update)
 
     def finalise(self, server_round: int) -> tuple[Parameters | None, Metrics]:
         """The round's new model; None, and the old one stays, when nothing was trained.
@@ -119,10 +240,10 @@ class FedStrategy(Post, Strategy):
         UserError
             If it has NaN or infinite values, though no client's had: w_t stays.
         """
-        self.add_costs()
-        if self.average.weight == 0:
-            return None, self.metrics
-        mean = self.average.mean()
+        self.record.close()
+        if self.aggregator.empty:
+            return None, self.record.metrics
+        mean = self.aggregator.mean()
         model = self.refine(self.server_step(mean), server_round)
         if not is_finite(model):
             raise UserError(
@@ -130,11 +251,48 @@ class FedStrategy(Post, Strategy):
                 "models: lower its learning rate (server-lr, scaffold-server-lr)"
             )
         self.model = model
-        self.kept.close(server_round)
-        self.parameters = self.serialise({})
+        self.versions.close(server_round)
+        self.parameters = self.codec.encode({"model": model})
         self.account()
-        self.measure(mean)
-        return self.parameters, self.metrics
+        self.record.add(self.aggregator.metrics(mean))
+        self.after_round(server_round)
+        return self.parameters, self.record.metrics
+
+    def account(self) -> None:
+        """Report what the round's noisy models have spent of the clients' privacy."""
+        self.accountant.release(self.sampled, len(self.aggregator.losses))
+        self.record.add(self.accountant.metrics(len(self.roster)))
+        self.accountant.explain()
+
+    def is_evaluated(self, server_round: int) -> bool:
+        """Whether a round's result is measured: every ``evaluate-every``, and the last."""
+        every, last = self.config.output.evaluate_every, self.federation.num_server_rounds
+        return server_round % every == 0 or server_round == last
+
+    # ---- who takes part
+
+    def enrol(self, client_manager: ClientManager) -> None:
+        """Wait for the federation."""
+        probe = Probe(self.federation.transport)
+        expected = self.federation.num_clients
+        all_see = self.roster.gather(client_manager, expected, probe.question)
+        self.codec.by_reference = probe.decide(all_see)
+        if self.codec.by_reference:
+            log(INFO, "models travel through shared memory")
+            self.parameters = self.codec.encode({"model": self.model})
+        self.accountant.explain()
+
+    def renew(self, client_manager: ClientManager) -> None:
+        """Look for nodes that came in the place of others; they have nothing of the run yet."""
+        for partition in self.roster.renew(client_manager):
+            self.record.count("clients/joined")
+            self.pool.lost(partition)
+
+    def adopt(self, parameters: Parameters) -> None:
+        """Take over a model that came from outside."""
+        model = from_parameters(hold(parameters), self.flat.layout)["model"]
+        self.model = {kind: vector.copy() for kind, vector in model.items()}
+        self.parameters = parameters
 
     # ---- Flower's interface
 
@@ -149,41 +307,18 @@ class FedStrategy(Post, Strategy):
         messages = self.start_round(server_round, parameters, client_manager)
         return [(self.roster[partition], ins) for partition, ins in messages.items()]
 
-    def start_round(
-        self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> dict[int, FitIns]:
-        """Partition → message of this round's training, after the method's `before_fit`."""
-        if not self.roster:
-            self.enrol(client_manager)
-        if parameters is not self.parameters:
-            self.adopt(parameters)
-        if self.attempt == 0:
-            self.open_round()
-        self.renew(client_manager)
-        if self.attempt == 0:
-            if server_round == 1:
-                self.prepare()
-            self.before_fit(server_round)
-        federation = self.federation
-        key = (federation.seed, server_round, self.attempt)
-        avoid = self.failed if self.attempt else ()
-        sampled = sample_clients(self.roster, federation.fraction_fit, key, avoid)
-        self.sampled, self.measured = len(sampled), self.is_evaluated(server_round)
-        self.clear()
-        return self.messages(sampled, "train", server_round)
-
     def aggregate_fit(
         self,
         server_round: int,
         results: list[tuple[ClientProxy, FitRes]],
         failures: list[tuple[ClientProxy, FitRes] | BaseException],
     ) -> tuple[Parameters | None, Metrics]:
-        """Fold a whole list, whatever its order, and finalise."""
-        for _, result in sorted(results, key=lambda r: int(r[1].metrics["partition-id"])):
-            partition = int(result.metrics["partition-id"])
-            if self.by_reference:
+        """Take in a whole list, whatever its order, and finalise."""
+        for _, result in sorted(results, key=lambda r: int(r[1].metrics[PARTITION])):
+            partition = int(result.metrics[PARTITION])
+            if self.codec.by_reference:
                 result.parameters = hold(result.parameters)
-            self.fold(Reply(partition, result, "", 0, nbytes(result.parameters)))
+            self.receive(Reply(partition, result, "", 0, nbytes(result.parameters)))
         return self.finalise(server_round)
 
     def configure_evaluate(
@@ -205,65 +340,33 @@ class FedStrategy(Post, Strategy):
         """Loss and accuracy of the global model on the test set, every ``evaluate-every``."""
         if not self.is_evaluated(server_round):
             return None
-        self.flat.load(self.model)
-        loss, accuracy = self.evaluator(self.flat.module)
+        loss, accuracy = self.tested(self.model)
         metrics: Metrics = {"server/test_accuracy": accuracy, "server/test_loss": loss}
-        if self.refiner and self.refiner.refined is not None:
-            metrics["refined/test_accuracy"] = self.refined_accuracy(self.refiner.refined, accuracy)
+        refined = self.refiner.refined if self.refiner else None
+        if refined is not None:
+            same = refined is self.model
+            metrics["refined/test_accuracy"] = accuracy if same else self.tested(refined)[1]
         return loss, metrics
+
+    def tested(self, model: Vectors) -> tuple[float, float]:
+        """Loss and accuracy of a model on the test set."""
+        self.flat.load(model)
+        return self.evaluator(self.flat.module)
 
     # ---- checkpoints
 
     def checkpoint(self, server_round: int) -> Checkpoint:
         """All that is needed to go on after a round."""
-        arrays, scalars = self.state()
-        return Checkpoint(server_round, self.run, self.model, arrays, scalars)
+        arrays, scalars = self.parts.state()
+        own, said = self.state()
+        return Checkpoint(
+            server_round, self.codec.run, self.model, {**arrays, **own}, {**scalars, **said}
+        )
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint."""
         self.model = checkpoint.model
-        self.parameters = self.serialise({})
-        self.settled = checkpoint.round
+        self.parameters = self.codec.encode({"model": self.model})
+        self.parts.restore(checkpoint.arrays, checkpoint.scalars)
         self.restore(checkpoint.arrays, checkpoint.scalars)
-
-    def settle(self, server_round: int) -> None:
-        """Rounds up to this one will not be repeated."""
-        self.settled = server_round
-        self.kept.settle()
-
-    # ---- tools
-
-    def is_evaluated(self, server_round: int) -> bool:
-        """Whether a round's result is measured: every ``evaluate-every``, and the last."""
-        every, last = self.config.output.evaluate_every, self.federation.num_server_rounds
-        return server_round % every == 0 or server_round == last
-
-    def enrol(self, client_manager: ClientManager) -> None:
-        """Wait for the federation."""
-        probe = Probe(self.federation.transport)
-        expected = self.federation.num_clients
-        all_see = self.roster.gather(client_manager, expected, probe.question)
-        self.by_reference = probe.decide(all_see)
-        if self.by_reference:
-            log(INFO, "models travel through shared memory")
-            self.parameters = self.serialise({})
-        self.say_why_silent()
-
-    def renew(self, client_manager: ClientManager) -> None:
-        """Look for nodes that came in the place of others."""
-        for partition in self.roster.renew(client_manager):
-            self.count("clients/joined", 1)
-            self.welcome(partition)
-
-    def adopt(self, parameters: Parameters) -> None:
-        """Take over a model that came from outside."""
-        model = from_parameters(hold(parameters), self.flat.layout)["model"]
-        self.model = {kind: vector.copy() for kind, vector in model.items()}
-        self.parameters = parameters
-
-    def clear(self) -> None:
-        """An empty average, for a round or another attempt at it."""
-        self.open_sums()
-        self.kept.open()
-        if self.refiner:
-            self.refiner.clear(self.transductive_set(), self.pool_version)
+        self.versions.settle(checkpoint.round)

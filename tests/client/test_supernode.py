@@ -88,7 +88,7 @@ def test_a_nodes_state_is_kept_under_its_name(tmp_path: Path) -> None:
     keys = {**KEYS, "limit-train": 0, "strategy": "scaffold"}
     federation = OwnFederation(tmp_path / "own", sites, ["site-0", "site-1", "site-2"], **keys)
     federation.run()
-    kept = (tmp_path / "own" / "state" / federation.strategy.run).iterdir()
+    kept = (tmp_path / "own" / "state" / federation.strategy.codec.run).iterdir()
     assert sorted(path.name for path in kept) == ["client-site-0", "client-site-1", "client-site-2"]
 
 

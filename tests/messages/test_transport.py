@@ -39,7 +39,7 @@ def test_both_transports_end_in_the_same_bits(strategy: str, tmp_path: Path) -> 
     before, ends = files(), []
     for kind in ("inline", "shared"):
         f = Federation(tmp_path / kind, 4, **KEYS, strategy=strategy, transport=kind).run()
-        assert f.strategy.by_reference == (kind == "shared")
+        assert f.strategy.codec.by_reference == (kind == "shared")
         rows = [{k: v for k, v in row.items() if k[:6] in ("bytes/", "server")} for row in f.rows()]
         ends.append((digest(f.model), rows))
         assert len(rows) == KEYS["num-server-rounds"]
@@ -51,8 +51,8 @@ def test_both_transports_end_in_the_same_bits(strategy: str, tmp_path: Path) -> 
 def test_a_model_is_not_received_where_an_answer_waits(tmp_path: Path) -> None:
     """Its last home is the answer to an earlier message, of whatever phase."""
     f = Federation(tmp_path, 2, **KEYS, strategy="hfmds", transport="shared")
-    f.strategy.by_reference = True
-    message = f.strategy.serialise({})
+    f.strategy.codec.by_reference = True
+    message = f.strategy.codec.encode({"model": f.model})
     answers, contents = [], []
     for number, phase in enumerate(["train", "synthesis", "synthesis", "train", "synthesis"], 1):
         config = {**told(number, phase), "partition": 0}
@@ -86,7 +86,7 @@ def test_flowers_own_server_reads_shared_memory_too(tmp_path: Path) -> None:
     plain = Federation(tmp_path / "a", 3, **KEYS, strategy="fedavg").run()
     f = Federation(tmp_path / "b", 3, **KEYS, strategy="fedavg", transport="shared")
     Server(client_manager=f.manager, strategy=f.strategy).fit(KEYS["num-server-rounds"], None)
-    assert f.strategy.by_reference
+    assert f.strategy.codec.by_reference
     assert digest(f.model) == digest(plain.model)
 
 
@@ -137,7 +137,7 @@ class Elsewhere(LocalProxy):
 
 def test_clients_elsewhere_get_their_arrays_in_the_message(tmp_path: Path) -> None:
     f = Federation(tmp_path / "auto", 2, Elsewhere, **KEYS, strategy="fedavg").run()
-    assert f.strategy.by_reference is False
+    assert f.strategy.codec.by_reference is False
     f = Federation(tmp_path / "b", 2, Elsewhere, **KEYS, strategy="fedavg", transport="shared")
     f.run()
     status = json.loads((f.folder / "status.json").read_text())

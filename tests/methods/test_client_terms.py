@@ -11,7 +11,7 @@ from harness import Federation
 from tiny import fit, quadratic
 
 from clients.fedprox import FedProxClient, FedProxParams
-from clients.moon import MOONClient
+from fedsyn_flwr.client.own_state import OwnState
 from fedsyn_flwr.models import SplitModel
 from fedsyn_flwr.models.flat_model import digest
 
@@ -158,9 +158,9 @@ def test_frozen_models_are_what_was_received_and_kept(tmp_path: Path) -> None:
     """With one client, round 3 contrasts the model of round 2 with itself; BatchNorm included."""
     keys = {"norm": "bn", "fraction-fit": 1.0, "num-server-rounds": 3}
     f = federation(tmp_path, clients=1, strategy="moon", **keys).run()
-    kept = digest(f.worker.state(f.strategy.run).client(0).load(2))
+    kept = digest(f.worker.state(f.strategy.codec.run).client(0).load(2))
     assert [digest(spare.vectors()) for spare in f.worker.spares] == [kept, kept]
-    assert digest(f.worker.state(f.strategy.run).client(0).load(3)) == digest(f.model)
+    assert digest(f.worker.state(f.strategy.codec.run).client(0).load(3)) == digest(f.model)
 
 
 def test_a_client_finds_what_it_wrote_and_no_other_run_does(
@@ -168,21 +168,21 @@ def test_a_client_finds_what_it_wrote_and_no_other_run_does(
 ) -> None:
     kept: dict[tuple[str, int], str] = {}
     found: list[bool] = []
-    save, load = MOONClient.save_state, MOONClient.load_state
+    save, load = OwnState.save, OwnState.load
 
-    def saving(client: MOONClient, arrays: Any) -> None:
-        kept[client.round.run, client.partition] = digest(arrays)
-        save(client, arrays)
+    def saving(own: OwnState, arrays: Any) -> None:
+        kept[own.round.run, own.round.partition] = digest(arrays)
+        save(own, arrays)
 
-    def loading(client: MOONClient) -> Any:
-        state = load(client)
-        expected = kept.get((client.round.run, client.partition))
+    def loading(own: OwnState) -> Any:
+        state = load(own)
+        expected = kept.get((own.round.run, own.round.partition))
         assert (digest(state) if state else None) == expected
         found.append(state is not None)
         return state
 
-    monkeypatch.setattr(MOONClient, "save_state", saving)
-    monkeypatch.setattr(MOONClient, "load_state", loading)
+    monkeypatch.setattr(OwnState, "save", saving)
+    monkeypatch.setattr(OwnState, "load", loading)
     keys = {"strategy": "moon", "fraction-fit": 0.5, "num-server-rounds": 6}
     for name in ("one", "two"):  # the same nodes
         f = federation(tmp_path / name, **keys, **{"state-dir": str(tmp_path / "state")}).run()
@@ -198,7 +198,7 @@ def test_a_diverged_client_does_not_keep_its_model(tmp_path: Path) -> None:
     for strategy in ("moon", "scaffold"):
         f = federation(tmp_path / strategy, strategy=strategy, **keys).run()
         assert json.loads((f.folder / "status.json").read_text())["status"] == "stopped"
-        stores = [f.worker.state(f.strategy.run).client(k) for k in range(4)]
+        stores = [f.worker.state(f.strategy.codec.run).client(k) for k in range(4)]
         assert [s.versions() for s in stores] == [[]] * 4
 
 

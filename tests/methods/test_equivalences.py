@@ -167,14 +167,12 @@ def test_the_last_models_wait_for_no_other() -> None:
 
 @pytest.mark.parametrize(("weighting", "expected"), [("examples", 2.0), ("uniform", 3.0)])
 def test_weighting(tmp_path: Path, weighting: str, expected: float) -> None:
-    from types import SimpleNamespace
-
     f = Federation(tmp_path, 2, **{**QUICK, "strategy": "fedavg", "weighting": weighting})
     sizes, values = (30, 10), (1.0, 5.0)
-    weights = [f.strategy.weight_of(SimpleNamespace(num_examples=n)) for n in sizes]
+    weights = [f.strategy.aggregator.weight(n) for n in sizes]
     mean = sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
     assert mean == expected
-    assert f.strategy.weight_of(SimpleNamespace(num_examples=0)) == 0
+    assert f.strategy.aggregator.weight(0) == 0
 
 
 # ---- who gets the pool
@@ -185,7 +183,7 @@ def test_pool_is_sent_once_per_version_and_counted(tmp_path: Path) -> None:
     lines = [json.loads(x) for x in (f.folder / "metrics.jsonl").read_text().splitlines()]
     down = [x["bytes/down"] for x in lines]
     plain = down[0]
-    pool = f.strategy.pool
+    pool = f.strategy.pool.arrays
     size = pool["images"].nbytes + pool["labels"].nbytes
     # rounds 2 and 4: a model for the synthesis, then model and pool for the training
     for t in (1, 3):
@@ -199,7 +197,7 @@ def test_a_client_that_missed_the_broadcast_gets_it_later(tmp_path: Path) -> Non
     keys = {"fraction-fit": 0.5, "num-server-rounds": 6, "synthesis-every": 6}
     f = Federation(tmp_path, 4, **{**QUICK, **keys, "strategy": "hfmds"})
     f.server.fit(6, None)
-    assert len(f.strategy.holders) == 2  # only the sampled ones were sent the pool
-    missed = next(iter(set(range(4)) - f.strategy.holders))
-    assert "synthetic" in f.strategy.outgoing(missed)
-    assert f.strategy.outgoing(next(iter(f.strategy.holders))) == {}
+    assert len(f.strategy.pool.holders) == 2  # only the sampled ones were sent the pool
+    missed = next(iter(set(range(4)) - f.strategy.pool.holders))
+    assert f.strategy.pool.missing(missed) is f.strategy.pool.arrays
+    assert f.strategy.pool.missing(next(iter(f.strategy.pool.holders))) is None

@@ -102,7 +102,7 @@ def test_generated_digits_are_of_the_class_asked_for(tmp_path: Path) -> None:
     """One client: the real images' class means recognise most of what was generated."""
     keys = {"gan-steps": 75, "gan-width": 16, "synthesis-per-client": 100, "limit-train": 0}
     f = federation(tmp_path, 1, **keys, **{"num-server-rounds": 1, "privacy-report": False}).run()
-    pool, data = f.strategy.shared(), f.worker.data
+    pool, data = f.strategy.pool.pixels(), f.worker.data
     real = data.images.numpy().reshape(len(data.labels), -1) / 255
     means = np.stack([real[data.labels.numpy() == c].mean(axis=0) for c in range(10)])
     made = pool["images"].reshape(len(pool["labels"]), -1) / 255
@@ -168,7 +168,7 @@ def test_what_is_sent_and_counted(tmp_path: Path) -> None:
     networks = f.strategy.networks
     sizes = {n: sum(a.nbytes for a in group.values()) for n, group in networks.items()}
     both = sum(sizes.values())
-    pool = sum(a.nbytes for a in f.strategy.pool.values())
+    pool = sum(a.nbytes for a in f.strategy.pool.arrays.values())
     down = 4 * (2 * both + sizes["generator"] + pool)
     assert row["bytes/down"] - later["bytes/down"] == pytest.approx(down, abs=16 * 900)
     up = 4 * 2 * both + pool
@@ -181,7 +181,7 @@ def test_what_is_sent_and_counted(tmp_path: Path) -> None:
 
 def test_each_client_sends_its_own_classes(tmp_path: Path) -> None:
     f = federation(tmp_path, **{"partition": "classes", "classes-per-client": 3}).run()
-    labels = f.strategy.pool["labels"].reshape(4, 8)
+    labels = f.strategy.pool.arrays["labels"].reshape(4, 8)
     for k, rows in enumerate(f.worker.partitions):
         assert set(labels[k].tolist()) <= set(f.worker.data.labels[rows].tolist())
 
@@ -203,7 +203,7 @@ def test_clients_of_few_or_no_samples(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("fedsyn_flwr.build.partitions", lambda *_: parts)
     f = federation(tmp_path, **{"limit-train": 100, "norm": "bn"}).run()
     assert [row["clients/failed"] for row in lines(f)] == [0, 0]
-    assert len(f.strategy.pool["labels"]) == 0 + 1 + 3 + 8
+    assert len(f.strategy.pool.arrays["labels"]) == 0 + 1 + 3 + 8
 
 
 def test_divergence_ends_the_run(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from PIL import Image
 from torch.nn import functional as F
 
 from clients.fedgen import FedGenClient
-from fedsyn_flwr.client.numpy_client import Round, Step
+from fedsyn_flwr.client.numpy_client import Step
 from fedsyn_flwr.client.training import Batch
+from fedsyn_flwr.messages.instruction import Instruction
 from fedsyn_flwr.messages.payload import from_parameters, to_parameters
 from fedsyn_flwr.models.flat_model import digest
 from fedsyn_flwr.synthesis.generator import (
@@ -78,9 +79,9 @@ def test_weights_decay_from_round_to_round() -> None:
 def client(f: Federation, partition: int = 0, number: int = 3) -> FedGenClient:
     """A client at the beginning of a round, with what the server would send it."""
     found = FedGenClient(f.worker, partition)
-    found.round = Round(f.strategy.run, number, "train", 0, 0)
+    found.round = Instruction(f.strategy.codec.run, number, "train")
     f.worker.flat.load(f.model)
-    found.begin_round(f.strategy.outgoing(partition))
+    found.begin_round(f.strategy.outgoing("train", partition))
     return found
 
 
@@ -111,7 +112,7 @@ def test_the_objective_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_received_generator_is_frozen(tmp_path: Path) -> None:
     f = federation(tmp_path).run()
-    found, groups = client(f), {"model": f.model, **f.strategy.outgoing(0)}
+    found, groups = client(f), {"model": f.model, **f.strategy.outgoing("train", 0)}
     y, eps = torch.tensor([3]), torch.ones(1, 4)
     expected = f.strategy.teaching.flat.module.eval()(y, eps)
     found.train(groups)
@@ -162,7 +163,7 @@ def test_teachers_are_the_clients_of_this_round(tmp_path: Path) -> None:
     heads = [h["weight"] for h in f.strategy.heads]
     assert len(heads) == 4
     assert not any(torch.equal(heads[0], other) for other in heads[1:])
-    f.strategy.clear()
+    f.strategy.begin_attempt()
     assert f.strategy.heads == f.strategy.counts == []
 
 
@@ -204,7 +205,7 @@ def test_answers_without_sound_counts_are_rejected(tmp_path: Path) -> None:
     keys = {"num-server-rounds": 1, "min-success-fraction": 0}
     f = federation(tmp_path, proxy=BadCounts, **keys).run()
     assert lines(f)[0]["clients/rejected"] == 3
-    assert f.strategy.reasons[0] == "client 1: its label counts are missing"
+    assert f.strategy.record.reasons[0] == "client 1: its answer holds no labels"
     assert len(f.strategy.heads) == 1
 
 
@@ -221,9 +222,9 @@ def test_a_diverged_generator_is_taken_back(
         return taught
 
     monkeypatch.setattr(Teaching, "round", diverging)
-    f.strategy.teach(2)
+    f.strategy.after_round(2)
     assert digest(f.strategy.generator) == f.strategy.teaching.flat.digest() == before
-    assert f.strategy.metrics["generator/diverged"] == 1
+    assert f.strategy.record.metrics["generator/diverged"] == 1
 
 
 def test_the_server_teaches_with_one_thread_whatever_its_machine_has(tmp_path: Path) -> None:
@@ -236,7 +237,7 @@ def test_the_server_teaches_with_one_thread_whatever_its_machine_has(tmp_path: P
 
     f.strategy.teaching.step = watched
     torch.set_num_threads(2)
-    f.strategy.teach(2)
+    f.strategy.after_round(2)
     assert (set(seen), torch.get_num_threads()) == ({1}, 2)
 
 

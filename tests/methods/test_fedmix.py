@@ -10,6 +10,7 @@ import torch
 from harness import Federation
 
 from clients.fedmix import FedMixClient
+from fedsyn_flwr.messages.payload import Groups
 from fedsyn_flwr.models.flat_model import digest
 from fedsyn_flwr.report.samples import read_pool
 from fedsyn_flwr.synthesis.pool import problem_with
@@ -58,7 +59,7 @@ def test_lambda_zero_is_fedavg(tmp_path: Path, norm: str) -> None:
 def test_averages_are_sent_once_and_counted(tmp_path: Path) -> None:
     f = federation(tmp_path, **{"fedmix-mean-size": 5, "partition": "iid"}).run()
     assert [len(p) for p in f.worker.partitions] == [50] * 4
-    pool, rows = f.strategy.pool, lines(f)
+    pool, rows = f.strategy.pool.arrays, lines(f)
     assert pool["images"].shape == (40, 1, 8, 8)
     assert pool["labels"].shape == (40, 10)
     np.testing.assert_allclose(pool["labels"].sum(axis=1), 1, rtol=1e-6)
@@ -90,13 +91,13 @@ def test_privacy_pairs_an_average_with_each_of_its_images(tmp_path: Path) -> Non
 def test_pool_file_names_the_main_class(tmp_path: Path) -> None:
     f = federation(tmp_path, **{"synthetic-dtype": "uint8", "num-server-rounds": 1}).run()
     found = read_pool(f.folder)
-    assert found.labels.tolist() == f.strategy.pool["labels"].argmax(axis=1).tolist()
-    assert np.array_equal(found.images, f.strategy.pool["images"].astype(np.float32) / 255)
+    assert found.labels.tolist() == f.strategy.pool.arrays["labels"].argmax(axis=1).tolist()
+    assert np.array_equal(found.images, f.strategy.pool.arrays["images"].astype(np.float32) / 255)
 
 
 def test_limited_pool_is_balanced_over_the_main_classes(tmp_path: Path) -> None:
     f = federation(tmp_path, **{"pool-max": 10, "fedmix-mean-size": 1}).run()
-    assert np.bincount(f.strategy.pool["labels"].argmax(axis=1)).tolist() == [1] * 10
+    assert np.bincount(f.strategy.pool.arrays["labels"].argmax(axis=1)).tolist() == [1] * 10
 
 
 def test_clients_of_few_or_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,13 +105,13 @@ def test_clients_of_few_or_no_samples(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("fedsyn_flwr.build.partitions", lambda *_: parts)
     f = federation(tmp_path, **{"limit-train": 100, "norm": "bn"}).run()
     assert [row["clients/failed"] for row in lines(f)] == [0, 0, 0]
-    assert len(f.strategy.pool["labels"]) == 1 + 1 + 96 // 5
+    assert len(f.strategy.pool.arrays["labels"]) == 1 + 1 + 96 // 5
 
 
 def test_too_few_averages_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     f = federation(tmp_path)
 
-    def broken(client: FedMixClient) -> None:
+    def broken(client: FedMixClient, groups: Groups) -> None:
         raise MemoryError("no memory left")
 
     monkeypatch.setattr(FedMixClient, "send_means", broken)

@@ -15,8 +15,10 @@ from harness import Federation, told
 
 from clients.hfmds import HFMDSClient
 from fedsyn_flwr import config
+from fedsyn_flwr.client.own_state import OwnState
 from fedsyn_flwr.client.worker import Worker
 from fedsyn_flwr.compute.cost_meter import Meter
+from fedsyn_flwr.messages.instruction import Instruction
 from fedsyn_flwr.messages.payload import pack, unpack
 
 QUICK: dict[str, Any] = {
@@ -45,11 +47,10 @@ def labels(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def client(f: Federation, partition: int, number: int) -> HFMDSClient:
     """A client as it is in round ``number``, with the server's current model."""
-    from fedsyn_flwr.client.numpy_client import Round
-
     found = HFMDSClient(f.worker, partition)
-    found.round = Round(f.strategy.run, number, "synthesis", 0, 0)
-    found.last = f.strategy.kept.last.get(partition, 0)
+    last = f.strategy.versions.last.get(partition, 0)
+    found.round = Instruction(f.strategy.codec.run, number, "synthesis", last=last)
+    found.own = OwnState(f.worker.state(found.round.run).client(partition), found.round)
     f.worker.flat.load(f.model)
     return found
 
@@ -75,7 +76,7 @@ def test_client_that_never_trained_uses_its_features_under_the_received_model(
     f = Federation(tmp_path, 2, **{**QUICK, **keys}).run()
     idle = next(k for k, proxy in enumerate(f.proxies) if not proxy.calls)
     found = client(f, idle, 2)
-    assert found.load_state() is None
+    assert found.own.load() is None
     own = [2 * idle, 2 * idle + 1]
     expected = torch.stack([features(found, c) for c in own])
     torch.testing.assert_close(prototypes(found, own), expected, rtol=1e-4, atol=1e-5)
@@ -84,7 +85,7 @@ def test_client_that_never_trained_uses_its_features_under_the_received_model(
 def test_class_seen_by_one_client_reaches_all_through_the_pool(tmp_path: Path, labels: Any) -> None:
     labels([[7], [0, 1], [0, 1]])
     f = Federation(tmp_path, 3, **QUICK).run()
-    counts = np.bincount(f.strategy.pool["labels"], minlength=10)
+    counts = np.bincount(f.strategy.pool.arrays["labels"], minlength=10)
     assert counts[7] == 16
     assert counts[[0, 1]].sum() == 32
     assert counts.sum() == 48
@@ -97,10 +98,10 @@ def test_class_absent_locally_has_no_prototype_and_gets_no_image(
 ) -> None:
     labels([[3, 4], [5]])
     f = Federation(tmp_path, 2, **QUICK).run()
-    kept = client(f, 0, 3).load_state()
+    kept = client(f, 0, 3).own.load()
     assert np.flatnonzero(kept["known"]).tolist() == [3, 4]
     assert np.isfinite(kept["mean"]).all()
-    part = client(f, 0, 3).synthesise()[0]["synthetic"]
+    part = client(f, 0, 3).synthesise({})[0]["synthetic"]
     assert set(part["labels"]) == {3, 4}
     assert np.isfinite(part["images"]).all()
 
@@ -109,7 +110,7 @@ def test_class_that_appears_later_is_taken_from_the_model(tmp_path: Path, labels
     """Known classes keep their prototype; only the missing one is computed."""
     labels([[3], [5]])
     f = Federation(tmp_path, 2, **QUICK).run()
-    kept = client(f, 0, 3).load_state()
+    kept = client(f, 0, 3).own.load()
     f.worker.partitions[0] = torch.cat(f.worker.partitions)
     found = client(f, 0, 3)
     got = prototypes(found, [3, 5])
@@ -121,7 +122,7 @@ def test_fewer_samples_than_images_wanted_gives_fewer_images(tmp_path: Path, lab
     """No sample is used twice: copies of an image would weigh it twice in the pool."""
     labels([[0, 1], [2]], limit=5)
     f = Federation(tmp_path, 2, **QUICK).run()
-    assert len(f.strategy.pool["labels"]) == 10
+    assert len(f.strategy.pool.arrays["labels"]) == 10
     found = client(f, 0, 2)
     positions = found.choose(found.generator("synthesis"))
     assert sorted(positions.tolist()) == [0, 1, 2, 3, 4]

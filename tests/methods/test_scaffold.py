@@ -39,7 +39,7 @@ def control(*values: float) -> dict[str, np.ndarray]:
 
 def kept_controls(f: Federation, after: int) -> list[np.ndarray]:
     """c_i of every client after a round; zero where it has none."""
-    stores = [f.worker.state(f.strategy.run).client(k) for k in range(len(f.proxies))]
+    stores = [f.worker.state(f.strategy.codec.run).client(k) for k in range(len(f.proxies))]
     found = [store.load(store.newest(after)) for store in stores]
     zero = np.zeros_like(f.model["trainable"])
     return [zero if state is None else state["control"] for state in found]
@@ -123,7 +123,7 @@ def test_server_step_by_hand(tmp_path: Path) -> None:
     f = federation(tmp_path, **{"scaffold-server-lr": 0.5})
     s = f.strategy
     s.enrol(f.manager)
-    s.outgoing(0)
+    s.begin_attempt()
     mean = {k: v.copy() for k, v in s.model.items()}
     mean["trainable"] += np.float32(0.25)
     s.change += 2.0
@@ -159,13 +159,14 @@ def test_a_control_with_nan_is_rejected(tmp_path: Path) -> None:
     f = federation(tmp_path, proxy=OneSendsBadControl, **{"fraction-fit": 1.0}).run()
     assert [x["clients/rejected"] for x in metrics(f)] == [1] * 4
     assert np.isfinite(f.strategy.control["c"]).all()
-    assert "its control has NaN" in " ".join(f.strategy.reasons)
+    assert "its control has NaN" in " ".join(f.strategy.record.reasons)
 
 
 def test_a_failed_attempt_leaves_no_change_behind(tmp_path: Path) -> None:
     f = federation(tmp_path)
+    f.strategy.begin_attempt()
     f.strategy.change += 1.0
-    f.strategy.clear()
+    f.strategy.open_sums(4, measured=False)
     assert not f.strategy.change.any()
 
 

@@ -81,7 +81,7 @@ def test_bytes_on_the_wire(tmp_path: Path) -> None:
         model = plain["bytes/up"]
         up[dtype] = synthesis["bytes/up"] - model
         down[dtype] = synthesis["bytes/down"] - 2 * model
-        pool[dtype] = f.strategy.pool
+        pool[dtype] = f.strategy.pool.arrays
         assert pool[dtype]["images"].dtype == dtype
     pixels, labels = pool["float32"]["images"].size, pool["float32"]["labels"].nbytes
     for dtype, size in (("float32", 4), ("float16", 2), ("uint8", 1)):
@@ -93,8 +93,8 @@ def test_bytes_on_the_wire(tmp_path: Path) -> None:
 def test_pool_max_limits_what_is_broadcast(tmp_path: Path) -> None:
     f = Federation(tmp_path, 3, **QUICK, **{"pool-max": 20}).run()
     assert lines(f)[1]["synthesis/pool_size"] == 20
-    assert np.bincount(f.strategy.pool["labels"]).max() <= 3
-    store = f.worker.state(f.strategy.run).pool()
+    assert np.bincount(f.strategy.pool.arrays["labels"]).max() <= 3
+    store = f.worker.state(f.strategy.codec.run).pool()
     assert len(store.load(2)["labels"]) == 20
 
 
@@ -103,11 +103,11 @@ def test_checkpoint_keeps_the_encoding(tmp_path: Path) -> None:
     store = Checkpoints(tmp_path / "c", f.worker.settings, "layout")
     store.save(f.strategy.checkpoint(2))
     back = store.latest()
-    pool = f.strategy.pool
-    f.strategy.pool = None
+    pool = f.strategy.pool.arrays
+    f.strategy.pool.arrays = None
     f.strategy.resume(back)
-    assert f.strategy.pool["images"].dtype == np.uint8
-    assert all(np.array_equal(f.strategy.pool[name], pool[name]) for name in pool)
+    assert f.strategy.pool.arrays["images"].dtype == np.uint8
+    assert all(np.array_equal(f.strategy.pool.arrays[name], pool[name]) for name in pool)
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ def test_bad_payloads_are_refused_by_name_and_the_rest_is_used(tmp_path: Path) -
     f = Federation(tmp_path, 4, Meddling, **QUICK, **{"min-success-fraction": 0.25}).run()
     assert json.loads((f.folder / "status.json").read_text())["status"] == "completed"
     assert lines(f)[1]["clients/rejected"] == 3
-    reasons = " ".join(f.strategy.reasons)
+    reasons = " ".join(f.strategy.record.reasons)
     assert "client 0: its synthetic images were refused: no labels" in reasons
     assert "client 1: its synthetic images were refused: images of type float16" in reasons
     assert "client 2: payload of 1 arrays, its header names 2" in reasons
     honest = min(40, len(f.worker.partitions[3]))
-    assert len(f.strategy.pool["labels"]) == honest
+    assert len(f.strategy.pool.arrays["labels"]) == honest

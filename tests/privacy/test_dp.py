@@ -13,6 +13,7 @@ from harness import Federation
 from fedsyn_flwr.config import PrivacyConfig
 from fedsyn_flwr.models.flat_model import digest
 from fedsyn_flwr.privacy.dp import Accountant, privatise
+from fedsyn_flwr.server.update import Update
 
 QUICK: dict[str, Any] = {
     "strategy": "fedavg",
@@ -121,24 +122,26 @@ def test_what_leaves_the_client_is_clipped(tmp_path: Path) -> None:
     f = federation(tmp_path, norm="bn", **{"dp-clip": 0.1, "num-server-rounds": 1})
     start = f.strategy.model
     norms: list[float] = []
-    original = f.strategy.absorb
+    original = f.strategy.fold
 
-    def spying(result: Any, groups: Any) -> None:
-        delta = [groups["model"][k].astype(float) - start[k] for k in ("trainable", "buffers")]
+    def spying(update: Update) -> None:
+        delta = [
+            update.groups["model"][k].astype(float) - start[k] for k in ("trainable", "buffers")
+        ]
         norms.append(float(np.linalg.norm(np.concatenate(delta))))
-        original(result, groups)
+        original(update)
 
-    f.strategy.absorb = spying
+    f.strategy.fold = spying
     f.run()
     assert norms == pytest.approx([0.1] * 4, rel=1e-4)
 
 
 def test_every_client_has_noise_of_its_own(tmp_path: Path) -> None:
     f = federation(tmp_path, **{"dp-sigma": 0.5, "num-server-rounds": 1})
-    sent: list[np.ndarray] = []
-    f.strategy.absorb = lambda _, groups: sent.append(groups["model"]["trainable"])
+    start, sent = f.model["trainable"].copy(), list[np.ndarray]()
+    f.strategy.fold = lambda update: sent.append(update.groups["model"]["trainable"])
     f.run()
-    correlation = np.corrcoef(np.stack(sent) - f.model["trainable"])
+    correlation = np.corrcoef(np.stack(sent) - start)
     assert np.abs(correlation - np.eye(4)).max() < 0.3
 
 
@@ -190,7 +193,7 @@ def test_methods_that_send_more_have_no_guarantee() -> None:
 def test_what_else_is_sent_is_noticed(tmp_path: Path, strategy: str) -> None:
     f = federation(tmp_path, strategy=strategy, **{"dp-clip": 1.0, "dp-sigma": 0.1}).run()
     assert f.strategy.accountant.exposed
-    assert "sends more than models" in f.strategy.said
+    assert "sends more than models" in f.strategy.accountant.said
     assert "dp/epsilon" not in (f.folder / "metrics.jsonl").read_text()
 
 
@@ -219,5 +222,6 @@ def test_epsilon_grows_with_rounds_and_survives_a_restart(tmp_path: Path) -> Non
     epsilons = [row["dp/epsilon"] for row in rows]
     assert 0 < epsilons[0] < epsilons[1] < epsilons[2]
     again = Accountant(f.worker.settings.privacy, uniform=True)
-    again.restore(json.loads(json.dumps(f.strategy.accountant.state())))
+    _, scalars = f.strategy.accountant.state()
+    again.restore({}, json.loads(json.dumps(scalars)))
     assert again.metrics(4)["dp/epsilon"] == epsilons[2]

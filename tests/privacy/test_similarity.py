@@ -14,7 +14,7 @@ from fedsyn_flwr.client.observer import train_observer
 from fedsyn_flwr.models.flat_model import digest
 from fedsyn_flwr.privacy import similarity
 from fedsyn_flwr.privacy.audit import privacy_report
-from fedsyn_flwr.server.metric_means import Tally
+from fedsyn_flwr.server.metric_means import MetricMeans
 
 QUICK: dict[str, Any] = {
     "strategy": "hfmds",
@@ -182,7 +182,7 @@ def test_clients_count_by_their_images(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_tally_by_hand() -> None:
-    tally = Tally("privacy/", "flops/")
+    tally = MetricMeans("privacy/", "flops/")
     tally.add({"privacy/a": 1.0, "privacy/b_max": 3.0, "train-loss": 1.0, "flops/x": 2}, 3)
     tally.add({"privacy/a": 5.0, "privacy/b_max": 2.0, "privacy/c": math.nan}, 1)
     tally.add({"privacy/a": 99.0}, 0)

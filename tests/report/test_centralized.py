@@ -51,9 +51,9 @@ def test_a_round_sees_the_samples_of_its_clients(
     asked = [sorted(k for number, k in calls if number == wanted) for wanted in (1, 2, 3)]
     seen = []
 
-    def spying(flat: Any, samples: Any, fetch: Any, loss: Any, train: Any, **more: Any) -> Any:
+    def spying(flat: Any, samples: Any, hooks: Any, train: Any, **more: Any) -> Any:
         seen.append((samples.tolist(), train, more["key"]))
-        return train_local(flat, samples, fetch, loss, train, **more)
+        return train_local(flat, samples, hooks, train, **more)
 
     monkeypatch.setattr(centralized, "train_local", spying)
     train_centrally(settings(**{"num-clients": 4, **keys}))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from harness import Federation, LocalProxy
 
-from fedsyn_flwr.server.client_versions import LOST, SAVED, Kept
+from fedsyn_flwr.server.client_versions import LOST, SAVED, ClientVersions
 from fedsyn_flwr.server.requests import sample_clients
 
 QUICK: dict[str, Any] = {
@@ -47,10 +47,10 @@ def federation(folder: Path, proxy: type = LocalProxy, clients: int = 6, **keys:
 
 def gap(f: Federation) -> tuple[float, float]:
     """The largest of |c - mean c_i|, of the c_i the clients go on from, and of |c|."""
-    kept, total = f.strategy.kept.last, np.zeros_like(f.model["trainable"], np.float64)
+    kept, total = f.strategy.versions.last, np.zeros_like(f.model["trainable"], np.float64)
     for k in range(len(f.proxies)):
         if k in kept:
-            total += f.worker.state(f.strategy.run).client(k).load(kept[k])["control"]
+            total += f.worker.state(f.strategy.codec.run).client(k).load(kept[k])["control"]
     c = f.strategy.control["c"]
     return float(np.abs(c - total / len(f.proxies)).max()), float(np.abs(c).max())
 
@@ -59,25 +59,27 @@ def gap(f: Federation) -> tuple[float, float]:
 
 
 def test_what_is_told_by_hand() -> None:
-    kept = Kept()
-    assert kept.words(3) == {"last": 0, "last-settled": 0}
+    kept = ClientVersions()
+    assert kept.of(3) == {"last": 0, "last_settled": 0}
     kept.take(3, {SAVED: True})
     kept.take(4, {SAVED: False})
     kept.open()  # another attempt
     kept.take(5, {SAVED: True})
     kept.close(2)
-    assert [kept.words(k)["last"] for k in (3, 4, 5)] == [0, 0, 2]
-    kept.settle()
+    assert [kept.of(k)["last"] for k in (3, 4, 5)] == [0, 0, 2]
+    kept.settle(2)
     kept.take(5, {SAVED: True})
     kept.close(3)
-    assert kept.words(5) == {"last": 3, "last-settled": 2}
-    other = Kept()
-    other.restore(json.loads(json.dumps(kept.state())))
-    assert other.words(5) == {"last": 3, "last-settled": 3}
+    assert kept.of(5) == {"last": 3, "last_settled": 2}
+    other = ClientVersions()
+    arrays, scalars = kept.state()
+    other.restore(arrays, json.loads(json.dumps(scalars)))
+    other.settle(3)
+    assert other.of(5) == {"last": 3, "last_settled": 3}
 
 
 def test_a_loss_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    kept = Kept()
+    kept = ClientVersions()
     assert [kept.take(k, {LOST: k > 0}) for k in (0, 1, 2)] == [0, 1, 1]
     assert [r.getMessage() for r in caplog.records if "has lost" in r.getMessage()] == [
         "client 1 has lost what it kept since round 0, and goes on without (clients/state_lost "
@@ -118,7 +120,7 @@ def test_no_more_files_than_can_be_asked_for(tmp_path: Path) -> None:
 
     def watch(row: dict[str, Any]) -> None:
         track(row)
-        seen.append(f.worker.state(f.strategy.run).client(0).versions())
+        seen.append(f.worker.state(f.strategy.codec.run).client(0).versions())
 
     f.server.tracker.round = watch
     f.run()

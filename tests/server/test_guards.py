@@ -111,7 +111,7 @@ def test_a_new_pool_of_the_same_size_has_no_past(
         (4, True),
         (4, False),
     ]
-    _, scalars = f.strategy.state()
+    _, scalars = f.strategy.parts.state()
     assert scalars["refinement-set"] == 4
 
 
@@ -149,8 +149,8 @@ def test_a_remnant_is_no_pool(tmp_path: Path, share: float, version: int) -> Non
     assert status(f)["status"] == "completed"
     assert f.rows()[3]["clients/failed"] == 5
     assert f.rows()[3].get("synthesis/too_few", 0) == int(version == 2)
-    assert f.strategy.pool_version == version
-    assert len(f.strategy.pool["labels"]) == (48 if version == 2 else 8)
+    assert f.strategy.pool.version == version
+    assert len(f.strategy.pool.arrays["labels"]) == (48 if version == 2 else 8)
 
 
 def test_a_pool_too_large_for_a_message_is_refused_before_training(

@@ -121,7 +121,7 @@ def test_one_failing_client_is_left_out_and_named(
     f = federation(tmp_path, proxy=OneFails).run()
     assert status(f)["status"] == "completed"
     assert [x["clients/failed"] for x in lines(f)] == [1, 1, 1]
-    assert "client 2: out of memory on purpose" in " ".join(f.strategy.reasons)
+    assert "client 2: out of memory on purpose" in " ".join(f.strategy.record.reasons)
 
 
 def test_too_few_successes_stop_the_run_after_one_retry(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_answers_without_a_fitting_model_are_rejected(
     assert [x["clients/rejected"] for x in lines(f)] == [2, 2, 2]
     said = [r.getMessage() for r in caplog.records if r.getMessage().startswith("failed: ")]
     assert len(said) == 2  # each distinct reason once, not once per round
-    assert "client 1: its model has vectors" in said[0]
+    assert "client 1: its model: trainable is float32" in said[0]
     assert "client 2: its answer holds no model" in said[1]
 
 
@@ -188,8 +188,8 @@ def test_bad_images_are_refused_and_the_rest_used(
     assert status(f)["status"] == "completed"
     assert lines(f)[1]["clients/rejected"] == 1
     assert "client 1: its synthetic images were refused" in caplog.text
-    assert set(f.strategy.pool["labels"]) <= set(range(10))
-    assert len(f.strategy.pool["labels"]) > 0
+    assert set(f.strategy.pool.arrays["labels"]) <= set(range(10))
+    assert len(f.strategy.pool.arrays["labels"]) > 0
 
 
 @pytest.mark.parametrize("norm", ["bn", "gn"])
@@ -263,7 +263,7 @@ def test_prototypes_survive_between_rounds_and_follow_the_momentum(tmp_path: Pat
     from clients.hfmds import Prototypes
 
     f = federation(tmp_path, clients=2, strategy="hfmds", **{"num-server-rounds": 1}).run()
-    store = f.worker.state(f.strategy.run).client(0)
+    store = f.worker.state(f.strategy.codec.run).client(0)
     first = store.load(1)
     labels = f.worker.data.y(f.worker.partitions[0])
     assert first["known"].tolist() == [bool((labels == c).any()) for c in range(10)]
@@ -285,7 +285,7 @@ def test_prototypes_are_the_means_seen_in_training(tmp_path: Path) -> None:
 
     keys = {"strategy": "hfmds", "num-server-rounds": 1, "learning-rate": 1e-12}
     f = federation(tmp_path, clients=2, **keys).run()
-    kept = f.worker.state(f.strategy.run).client(1).load(1)
+    kept = f.worker.state(f.strategy.codec.run).client(1).load(1)
     model = f.strategy.flat.module.eval()
     indices = f.worker.partitions[1]
     with torch.no_grad():

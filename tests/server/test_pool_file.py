@@ -31,7 +31,7 @@ def federation(folder: Path, **keys: Any) -> Federation:
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 def test_run_leaves_its_last_pool_as_pixels(tmp_path: Path, dtype: str) -> None:
     f = federation(tmp_path, **{"synthetic-dtype": dtype}).run()
-    sent, found = f.strategy.pool, read_pool(f.folder)
+    sent, found = f.strategy.pool.arrays, read_pool(f.folder)
     pixels = sent["images"] / 255 if dtype == "uint8" else sent["images"] * 0.3759 + 0.3053
     assert np.abs(found.images - pixels.clip(0, 1)).max() <= 0.5 / 255 + 1e-6
     assert found.labels.tolist() == sent["labels"].tolist()
@@ -40,8 +40,8 @@ def test_run_leaves_its_last_pool_as_pixels(tmp_path: Path, dtype: str) -> None:
 
 def test_each_version_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     f, written = federation(tmp_path), []
-    original = f.strategy.shared
-    monkeypatch.setattr(f.strategy, "shared", lambda: written.append(1) or original())
+    original = f.strategy.pool.pixels
+    monkeypatch.setattr(f.strategy.pool, "pixels", lambda: written.append(1) or original())
     f.run()
     assert len(written) == 2  # rounds 2 and 4 of five
 
@@ -78,7 +78,7 @@ def test_node_that_lost_the_pool_is_sent_it_again(
     def losing(server_round: int) -> None:
         original(server_round)
         if server_round == 3:
-            shutil.rmtree(f.worker.state(f.strategy.run).pool().folder)
+            shutil.rmtree(f.worker.state(f.strategy.codec.run).pool().folder)
 
     monkeypatch.setattr(f.strategy, "before_fit", losing)
     f.run()

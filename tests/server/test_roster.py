@@ -186,9 +186,9 @@ def test_a_newcomer_takes_the_place_and_gets_the_current_pool(tmp_path: Path, si
     assert [row.get("clients/joined", 0) for row in f.rows()] == [0, 0, 0, 1, 0]
     assert leaving.pools.keys() == {3}  # type: ignore[attr-defined]
     assert newcomer.pools.keys() == {4}  # type: ignore[attr-defined]
-    np.testing.assert_array_equal(newcomer.pools[4], f.strategy.pool["images"])  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(newcomer.pools[4], f.strategy.pool.arrays["images"])  # type: ignore[attr-defined]
     assert newcomer.calls[0]["partition"] == 1
-    assert {p.name for p in (tmp_path / "state" / f.strategy.run).iterdir()} == {
+    assert {p.name for p in (tmp_path / "state" / f.strategy.codec.run).iterdir()} == {
         *(f"client-{name}" for name in "abcd"),
         "pool",
     }

@@ -103,5 +103,5 @@ def test_steps_are_reported(tmp_path: Path) -> None:
         "model-width": 0.25,
     }
     f = Federation(tmp_path, 2, **keys).run()
-    assert 2 < f.strategy.metrics["synthesis/steps"] < 500
-    assert f.strategy.metrics["synthesis/loss"] > 0
+    assert 2 < f.strategy.record.metrics["synthesis/steps"] < 500
+    assert f.strategy.record.metrics["synthesis/loss"] > 0

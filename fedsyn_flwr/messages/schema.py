@@ -1,0 +1,88 @@
+"""What an answer must hold, said beforehand, so that whatever else comes is refused at the door."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedsyn_flwr.errors import UserError
+from fedsyn_flwr.messages.payload import Group, Groups, is_finite
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array's kind.
+
+    Attributes
+    ----------
+    dtype : str
+        NumPy's name of it, e.g. ``float32``.
+    shape : tuple
+        Lengths; None stands for any.
+    low : float
+        The least value allowed.
+    """
+
+    dtype: str
+    shape: tuple[int | None, ...]
+    low: float = -math.inf
+
+    @classmethod
+    def like(cls, array: np.ndarray) -> Array:
+        """The kind of an array there is."""
+        return cls(array.dtype.name, array.shape)
+
+    def problem(self, array: np.ndarray) -> str:
+        """Why an array is not of this kind; empty if it is."""
+        wanted = ", ".join("n" if length is None else str(length) for length in self.shape)
+        fits = len(array.shape) == len(self.shape) and all(
+            length in (None, found) for length, found in zip(self.shape, array.shape, strict=True)
+        )
+        if array.dtype != self.dtype or not fits:
+            return f"is {array.dtype} {array.shape}, expected {self.dtype} ({wanted})"
+        if self.low > -math.inf and array.size and not array.min() >= self.low:
+            return f"has values down to {array.min()}, expected {self.low} at least"
+        return ""
+
+
+Schema = Mapping[str, Mapping[str, Array] | None]
+"""Group → array → its kind: all that an answer may hold. None leaves a group to its receiver."""
+
+
+def like(groups: Mapping[str, Group]) -> dict[str, dict[str, Array]]:
+    """The schema of groups there are."""
+    return {
+        name: {key: Array.like(array) for key, array in group.items()}
+        for name, group in groups.items()
+    }
+
+
+def check(groups: Groups, expected: Schema) -> None:
+    """Refuse groups that are not exactly as expected, or hold NaN or infinite values.
+
+    Raises
+    ------
+    UserError
+        Naming the group, the array, and what is wrong with it.
+    """
+    for name in [*expected, *groups]:
+        if name not in groups:
+            raise UserError(f"its answer holds no {name}")
+        if name not in expected:
+            raise UserError(f"its answer holds {name}, which nobody asked for")
+        if (kinds := expected[name]) is not None:
+            check_group(name, groups[name], kinds)
+
+
+def check_group(name: str, group: Group, expected: Mapping[str, Array]) -> None:
+    """The same of one group."""
+    if group.keys() != expected.keys():
+        raise UserError(f"its {name} holds {sorted(group)}, expected {sorted(expected)}")
+    for key, kind in expected.items():
+        if problem := kind.problem(group[key]):
+            raise UserError(f"its {name}: {key} {problem}")
+    if not is_finite(group):
+        raise UserError(f"its {name} has NaN or infinite values")
