@@ -19,11 +19,11 @@ from flwr.common import (
     NDArrays,
     Parameters,
     ndarrays_to_parameters,
-    parameters_to_ndarrays,
 )
 
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.messages import shared_memory
+from fedsyn_flwr.messages.npy import read
 
 Group = dict[str, np.ndarray]
 Groups = dict[str, Group]
@@ -31,6 +31,9 @@ Groups = dict[str, Group]
 MESSAGE_LIMIT = GRPC_MAX_MESSAGE_LENGTH // 2
 """Bytes of the largest message, 1 GiB: half of what Flower and protobuf can carry, 2^31 - 1, for a
 message is more than its arrays, and is in the memory of either side more than once."""
+
+
+HEADER_LIMIT = 2**16  # bytes of the names of all groups and arrays
 
 
 def is_finite(group: Group) -> bool:
@@ -89,12 +92,22 @@ def _encoded(header: dict[str, Any]) -> np.ndarray:
 def _decoded(array: np.ndarray) -> dict[str, Any]:
     """The header; UserError if it is not one of ours."""
     try:
-        header: dict[str, Any] = json.loads(array.tobytes())
-        if isinstance(header["groups"], dict) and isinstance(header["layout"], str):
+        header: dict[str, Any] = json.loads(array[:HEADER_LIMIT].tobytes())
+        if isinstance(header["layout"], str) and _is_naming(header["groups"]):
             return header
-    except (ValueError, KeyError, TypeError, UnicodeDecodeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         pass
     raise UserError("payload without a header: the sender is not this app")
+
+
+def _is_naming(groups: Any) -> bool:
+    """Whether these are lists of names by group, each name once."""
+    return isinstance(groups, dict) and all(
+        isinstance(names, list)
+        and all(isinstance(name, str) for name in names)
+        and len(set(names)) == len(names)
+        for names in groups.values()
+    )
 
 
 def serialised_size(array: np.ndarray) -> int:
@@ -157,7 +170,7 @@ def fetched(arrays: NDArrays) -> NDArrays:
         return arrays
     try:
         return [arrays[0], *shared_memory.opened(_decoded(arrays[0])["place"])]
-    except (KeyError, TypeError, ValueError, OSError) as error:
+    except (KeyError, TypeError, ValueError, OSError, OverflowError) as error:
         raise UserError(f"shared memory cannot be read: {error}") from None
 
 
@@ -198,13 +211,6 @@ def _first(parameters: Parameters) -> np.ndarray:
     return np.frombuffer(raw[start:] or b"\0", np.uint8)  # NumPy takes no empty buffer
 
 
-def _arrays(parameters: Parameters) -> NDArrays:
-    try:
-        return parameters_to_ndarrays(parameters)
-    except (ValueError, EOFError, OSError) as error:
-        raise UserError(f"payload cannot be read: {error}") from None
-
-
 def to_parameters(groups: Groups, layout: str, by_reference: bool = False) -> Parameters:
     """Groups as Flower's serialised Parameters, or as such that point at shared memory.
 
@@ -230,7 +236,9 @@ def from_parameters(parameters: Parameters, layout: str) -> Groups:
 
     Shared memory is looked into only after `hold`: a stranger could point anywhere.
     """
-    arrays = parameters.arrays if isinstance(parameters, Held) else _arrays(parameters)
+    arrays = (
+        parameters.arrays if isinstance(parameters, Held) else list(map(read, parameters.tensors))
+    )
     return unpack(arrays, layout)
 
 
@@ -248,6 +256,7 @@ def nbytes(parameters: Parameters) -> int:
     if len(parameters.tensors) != 1:
         return whole
     try:
-        return int(_decoded(_first(parameters)).get("size", whole))
-    except (UserError, TypeError, ValueError):
+        size = _decoded(_first(parameters)).get("size", whole)
+    except UserError:
         return whole
+    return size if type(size) is int and 0 <= size <= 2 * MESSAGE_LIMIT else whole

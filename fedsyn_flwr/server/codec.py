@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
 
-from flwr.common import FitIns, Parameters
+from flwr.common import FitIns, Parameters, Scalar
 
 from fedsyn_flwr.errors import UserError
-from fedsyn_flwr.messages.instruction import Instruction
+from fedsyn_flwr.messages.instruction import TRAIN_LOSS, Instruction
 from fedsyn_flwr.messages.payload import Groups, from_parameters, to_parameters
 from fedsyn_flwr.messages.schema import Schema, check
 from fedsyn_flwr.server.client_versions import ClientVersions
 from fedsyn_flwr.server.requests import Reply
 from fedsyn_flwr.server.round_record import RoundRecord
 from fedsyn_flwr.server.update import Update
+
+MOST_EXAMPLES = 2**40
 
 
 class MessageCodec:
@@ -99,11 +102,28 @@ class MessageCodec:
         if reply.result is None:
             record.fail(reply.partition, reply.reason)
             return None
+        result = reply.result
         try:
-            groups = from_parameters(reply.result.parameters, self.layout)
+            groups = from_parameters(result.parameters, self.layout)
             check(groups, expected)
+            check_words(result.num_examples, result.metrics, trained="model" in expected)
         except UserError as error:
             record.reject(reply.partition, str(error))
             return None
-        record.costs.add(reply.result.metrics)
-        return Update(reply.partition, groups, reply.result.num_examples, reply.result.metrics)
+        record.costs.add(result.metrics)
+        return Update(reply.partition, groups, result.num_examples, result.metrics)
+
+
+def check_words(examples: object, metrics: Mapping[str, Scalar], trained: bool) -> None:
+    """Refuse what an answer says of itself where the server counts on it.
+
+    Raises
+    ------
+    UserError
+        If the number of samples is none, or training on some has no finite loss.
+    """
+    if type(examples) is not int or not 0 <= examples <= MOST_EXAMPLES:
+        raise UserError(f"it says that it has {examples} samples")
+    loss = metrics.get(TRAIN_LOSS)
+    if trained and examples and not (isinstance(loss, int | float) and math.isfinite(loss)):
+        raise UserError(f"its {TRAIN_LOSS} is {loss!r}, expected a finite number")

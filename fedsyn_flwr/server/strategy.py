@@ -212,7 +212,7 @@ class FedStrategy(Strategy):
     def receive(self, reply: Reply) -> None:
         """Take one trained model into the round's sums; replies come in partition order."""
         update = self.open(reply, "train")
-        if update is not None:
+        if update is not None and self.take(update):
             self.sum_up(update)
             if self.versions.take(update.partition, update.metrics):
                 self.record.count("clients/state_lost")
@@ -221,16 +221,23 @@ class FedStrategy(Strategy):
         else:
             self.pool.held(reply.partition)
 
+    def take(self, update: Update) -> bool:
+        """Give the method what is its; whatever fails there is this client's failure."""
+        try:
+            self.fold(update)
+        except Exception as error:
+            reason = f"its answer could not be used: {type(error).__name__}: {error}"
+            self.record.reject(update.partition, reason)
+            return False
+        return True
+
     def sum_up(self, update: Update) -> None:
-        """Add a sound answer to the sums; one of a client without samples adds nothing but its
-        method's groups.
-        """
+        """Add a trained model to the sums, unless its client has no samples."""
         if update.examples > 0:
             model, loss = update.groups["model"], float(update.metrics[TRAIN_LOSS])
             self.aggregator.add(model, update.examples, loss)
             if self.refiner:
                 self.refiner.learn(model, loss)
-        self.fold(update)
 
     def finalise(self, server_round: int) -> tuple[Parameters | None, Metrics]:
         """The round's new model; None, and the old one stays, when nothing was trained.

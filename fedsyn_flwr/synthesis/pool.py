@@ -10,7 +10,9 @@ from fedsyn_flwr.data import ResidentData
 from fedsyn_flwr.messages.payload import Group
 from fedsyn_flwr.synthesis.encoding import decode
 
-# ---- on the server
+FARTHEST = 1000.0
+"""How many standard deviations from the mean a pixel may lie: an inversion by Adam moves one by its
+rate at most in each step, 50 in 500 steps at 0.1; 1e30 would make NaN of everybody's training."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,8 @@ def problem_with(
         return f"images of type {images.dtype}, expected {dtype}"
     if not np.isfinite(images).all():
         return "images with NaN or infinite pixels"
+    if images.dtype != np.uint8 and len(images) and np.abs(images).max() > FARTHEST:
+        return f"pixels up to {np.abs(images).max():g}, at most {FARTHEST:g} deviations allowed"
     return _problem_with_shares(labels) if soft else _problem_with_classes(labels, classes)
 
 
