@@ -9,8 +9,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 from fedsyn_flwr.client.mixed_client import MixedClient, MixedParams
-from fedsyn_flwr.client.numpy_client import FedClient, Metrics
-from fedsyn_flwr.client.pool_access import contribution, given_away
+from fedsyn_flwr.client.numpy_client import Metrics
 from fedsyn_flwr.config import SETTINGS, Count, Positive
 from fedsyn_flwr.data import denormalise, normalise
 from fedsyn_flwr.messages.payload import Groups
@@ -51,7 +50,7 @@ class FedGANClient(MixedClient):
     """Trains both networks before round 1, and the model on generated images, too, after it."""
 
     phases: Mapping[str, str] = {
-        **FedClient.phases,
+        **MixedClient.phases,
         "gan": "train_gan",
         "samples": "send_samples",
     }
@@ -89,11 +88,11 @@ class FedGANClient(MixedClient):
         with torch.no_grad(), meter.counted("generator", len(y)):
             pixels = as_pixels(generator(z, y))
         data = self.worker.data
-        answer = contribution(self, normalise(255 * pixels, data.mean, data.std), y)
+        answer = self.contribution(normalise(255 * pixels, data.mean, data.std), y)
         metrics: Metrics = {**meter.metrics()}
         if self.params.privacy_report and len(y):
             paired = self.nearest_of_class(pixels, y)
-            metrics |= given_away(self, paired, answer["synthetic"])
+            metrics |= self.given_away(paired, answer["synthetic"])
             counts = torch.bincount(self.labels, minlength=data.num_classes)
             # The pair is the class's nearest image: a guess is right where it has that class.
             metrics["privacy/reid_chance"] = float((counts[y] / len(self.indices)).mean())

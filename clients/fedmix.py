@@ -6,9 +6,8 @@ import torch
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
-from fedsyn_flwr.client.numpy_client import FedClient, Metrics
-from fedsyn_flwr.client.pool_access import PoolParams, contribution, given_away, sampler
-from fedsyn_flwr.client.pool_store import PoolSampler
+from fedsyn_flwr.client.numpy_client import Metrics
+from fedsyn_flwr.client.pool_client import PoolClient, PoolParams
 from fedsyn_flwr.client.training import Batch, Loss
 from fedsyn_flwr.compute.cuda_graphs import replayable
 from fedsyn_flwr.config import SETTINGS, Count, Share
@@ -34,26 +33,12 @@ class FedMixParams(PoolParams):
         return self.fedmix_lambda > 0
 
 
-class FedMixClient(FedClient):
+class FedMixClient(PoolClient):
     """Algorithm 1 of FedMix, the client's lines."""
 
     params: FedMixParams
-    phases: Mapping[str, str] = {**FedClient.phases, "means": "send_means"}
+    phases: Mapping[str, str] = {**PoolClient.phases, "means": "send_means"}
     mixed: Callable[..., mixing.Mixed] = staticmethod(mixing.fedmix)
-    pool: PoolSampler | None
-
-    def begin_round(self, groups: Groups) -> None:
-        """Take the pool of averages, from the message or from this node."""
-        self.pool = sampler(self, groups)
-
-    def fetch(self, chosen: Tensor) -> Batch:
-        """The batch, and an average from the pool for each sample."""
-        batch = super().fetch(chosen)
-        return batch if self.pool is None else Batch(*batch[:2], *self.pool.draw(len(chosen)))
-
-    def step_kind(self) -> bool:
-        """Whether averages are mixed in."""
-        return self.pool is not None
 
     @replayable
     def loss(self, batch: Batch) -> Loss:
@@ -70,8 +55,8 @@ class FedMixClient(FedClient):
         meter = self.meter("means")
         n, size = len(self.indices), self.params.fedmix_mean_size
         members = mixing.mean_groups(n, size, self.generator("means"))
-        answer = contribution(self, *self.averages(members))
-        return answer, {**meter.metrics(), **given_away(self, members, answer["synthetic"])}
+        answer = self.contribution(*self.averages(members))
+        return answer, {**meter.metrics(), **self.given_away(members, answer["synthetic"])}
 
     def averages(self, members: Tensor) -> tuple[Tensor, Tensor]:
         """Images (q, C, H, W) and labels (q, classes) of the groups (q, M) of positions."""

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from fedsyn_flwr.client.mixed_client import MixedClient, MixedParams
 from fedsyn_flwr.client.numpy_client import Metrics, Step, as_numpy
-from fedsyn_flwr.client.pool_access import contribution, given_away
 from fedsyn_flwr.client.training import Batch, LocalResult
 from fedsyn_flwr.compute.cost_meter import Meter
 from fedsyn_flwr.compute.cuda_graphs import replayable
@@ -78,18 +77,18 @@ class HFMDSClient(MixedClient):
         chosen = self.indices[positions]
         x, y = self.worker.data.x(chosen), self.worker.data.y(chosen)
         if not len(chosen):
-            return contribution(self, x, y), {}
+            return self.contribution(x, y), {}
         settings = replace(self.params.inversion(), amp=self.worker.settings.train.amp)
         z_bar, passes = self.prototypes_for(x, y, meter), self.worker.graphs.of("synthesis")
         images, loss, steps = invert(
             self.flat.module, x, y, z_bar, settings, self.generator("noise"), meter, passes
         )
-        answer = contribution(self, images, y)
+        answer = self.contribution(images, y)
         return answer, {
             "synthesis/loss": float(loss.mean()),
             "synthesis/steps": steps,
             **meter.metrics(),
-            **given_away(self, positions, answer["synthetic"]),
+            **self.given_away(positions, answer["synthetic"]),
         }
 
     def prototypes_for(self, x: Tensor, y: Tensor, meter: Meter) -> Tensor:

@@ -5,13 +5,11 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedsyn_flwr.client.numpy_client import FedClient, Step
-from fedsyn_flwr.client.pool_access import PoolParams, sampler
-from fedsyn_flwr.client.pool_store import PoolSampler
+from fedsyn_flwr.client.numpy_client import Step
+from fedsyn_flwr.client.pool_client import PoolClient, PoolParams
 from fedsyn_flwr.client.training import Batch, Loss
 from fedsyn_flwr.compute.cuda_graphs import replayable
 from fedsyn_flwr.config import SETTINGS, Count, Share
-from fedsyn_flwr.messages.payload import Groups
 
 
 @dataclass(frozen=True, config=SETTINGS)
@@ -31,24 +29,10 @@ class MixedParams(PoolParams):
         return self.hfmds_alpha < 1
 
 
-class MixedClient(FedClient):
+class MixedClient(PoolClient):
     """L_k = α·E_{D_k} CE + (1-α)·E_{D_syn} CE, once there is a pool D_syn; CE before that."""
 
     params: MixedParams
-    pool: PoolSampler | None
-
-    def begin_round(self, groups: Groups) -> None:
-        """Take the pool, new or kept."""
-        self.pool = sampler(self, groups)
-
-    def fetch(self, chosen: Tensor) -> Batch:
-        """B real samples, and B from the pool."""
-        batch = super().fetch(chosen)
-        return batch if self.pool is None else Batch(*batch[:2], *self.pool.draw(len(chosen)))
-
-    def step_kind(self) -> bool:
-        """Whether shared images are trained on, too."""
-        return self.pool is not None
 
     @replayable
     def objective(self, step: Step) -> Tensor:
