@@ -5,7 +5,7 @@ from strategies.hfmds import HFMDS
 
 
 class MrTF(FedStrategy):
-    """FedAvg whose `refine` is `fedsyn_flwr.server.refinement`: eqs. (6), (10), (11), (12)."""
+    """FedAvg whose `refine` distils to `fedsyn_flwr.server.mrtf_target`: eqs. (6), (10) to (12)."""
 
     refinement = "mrtf"
 

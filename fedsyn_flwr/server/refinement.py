@@ -7,11 +7,10 @@ on that set are kept: S·M·C numbers. Out of them come targets, which the avera
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -25,10 +24,8 @@ from fedsyn_flwr.messages.payload import Group, is_finite
 from fedsyn_flwr.models import SplitModel
 from fedsyn_flwr.models.flat_model import FlatModel, Vectors
 from fedsyn_flwr.server import distillation as d
-from fedsyn_flwr.server.mrtf_variants import Reading, resolved
-
-RECENT = 5
-ENTROPY_LIMIT = 0.95
+from fedsyn_flwr.server.mrtf_target import Target, View
+from fedsyn_flwr.server.mrtf_variants import resolved
 
 
 class Images(Protocol):
@@ -41,13 +38,6 @@ class Images(Protocol):
 
     def x(self, indices: Tensor) -> Tensor:
         """Normalised images (B, c, h, w) of ``indices`` (B,)."""
-
-
-class View(NamedTuple):
-    """A model's features (M, d) and logits (M, C) on the set."""
-
-    features: Tensor
-    logits: Tensor
 
 
 class Refiner:
@@ -72,13 +62,10 @@ class Refiner:
 
     def __init__(self, config: Config, settings: RefinementConfig, flat: FlatModel) -> None:
         self.settings, self.flat = settings, flat
-        self.reading = Reading.of(settings)
-        self.modules = set(settings.mrtf_modules.split("+"))
+        self.rule = Target(settings)
         self.seed, self.batch_size = config.federation.seed, config.output.eval_batch_size
         self.config = config
         self.passes = Graphs(config.train.cuda_graphs).of("distillation")
-        self.past_losses: list[float] = []
-        self.memory: Tensor | None = None
         self.set_version = 0
         self.clear(None)
 
@@ -91,7 +78,7 @@ class Refiner:
         """
         version = pool_version if self.settings.transductive_set == "pool" else 0
         if version != self.set_version:
-            self.memory, self.set_version = None, version
+            self.rule.memory, self.set_version = None, version
         self.images = images
         self.logits: list[Tensor] = []
         self.losses: list[float] = []
@@ -125,16 +112,16 @@ class Refiner:
         if self.images is None or not self.logits:
             return after
         with self.timed():
-            past = self.memory
+            past = self.rule.memory
             target = self.target(before, after, server_round)
             refined = self.distilled(after, target, server_round) if target.isfinite().all() else {}
         if not refined or not is_finite(refined):
-            self.memory = past
+            self.rule.memory = past
             self.count("refinement/diverged")
             return after
         self.refined = refined
-        self.past_losses = [*self.past_losses, self.loss][-RECENT:]
-        return refined if self.reading.distribute else after
+        self.rule.used()
+        return refined if self.rule.reading.distribute else after
 
     def distilled(self, model: Vectors, target: Tensor, server_round: int) -> Vectors:
         """The model after its distillation to targets (M, C)."""
@@ -168,75 +155,18 @@ class Refiner:
             amp=self.config.train.amp,
         )
 
-    # ---- its target
-
     def target(self, before: Vectors, after: Vectors, server_round: int) -> Tensor:
         """What the refined model is to answer, shape (M, C); fills in the metrics."""
         logits = torch.stack(self.logits).float()
         self.logits = []  # half of the memory, from here on
-        sizes = d.magnitudes(logits)
-        self.metrics |= {f"refinement/logit_std_{name}": size for name, size in sizes.items()}
         average = self.look(after)
-        target = self.ensemble(logits, before, average)
-        if "clr" in self.modules and server_round >= self.reading.first:
-            target = self.cluster(target, average.features)
-        if self.reading.remember:
-            target = self.remembered(target)
+        target = self.rule.make(
+            logits, self.losses, lambda: self.look(before), average, server_round
+        )
+        self.metrics |= self.rule.metrics
         self.measure("averaged", average.logits)
         self.measure("ensemble", target)
-        self.metrics["refinement/entropy"] = float(d.entropy(target).mean())
         return target
-
-    def ensemble(self, logits: Tensor, before: Vectors, average: View) -> Tensor:
-        """The target before its clusters: the modules' row of the ablation."""
-        if "avglogi" in self.modules:
-            target = d.average_logits(logits)
-            return target if self.reading.power == 1 else d.tempered(target, self.reading.power)
-        if "avgprob" in self.modules:
-            return d.average_probabilities(logits)
-        q = self.stabilise(logits)
-        self.count_chosen(d.confidence(q))
-        if "rd" not in self.modules:
-            return q.mean(dim=0)
-        old = self.stabilise(self.look(before).logits)
-        u = self.trust(logits.shape[-1])
-        self.metrics["refinement/u"] = u
-        rule = d.rectified_released if self.reading.together else d.rectified
-        return rule(q, old, self.stabilise(average.logits), u)
-
-    def cluster(self, target: Tensor, features: Tensor) -> Tensor:
-        """CLR, unless it would wipe the target out."""
-        refined, empty = d.clustered(target, features, self.reading.factor, self.reading.centre)
-        limit = ENTROPY_LIMIT * math.log(target.shape[1])
-        useless = self.reading.guard and float(d.entropy(refined).mean()) > limit
-        self.metrics["refinement/clr_empty_classes"] = empty
-        self.metrics["refinement/clr_skipped"] = int(useless)
-        return target if useless else refined
-
-    def remembered(self, target: Tensor) -> Tensor:
-        """The running mean over rounds, 1 - u of it the past; rows become distributions."""
-        if self.memory is not None:
-            u = self.trust(target.shape[1])
-            target = u * target + (1 - u) * self.memory.to(target.device)
-        self.memory = target
-        return d.tempered(target, 1.0)
-
-    def trust(self, classes: int) -> float:
-        """u_t by this round's loss; the released code's, by the last five rounds before it."""
-        loss = self.loss
-        if self.reading.together:
-            past = self.past_losses
-            loss = sum(past) / len(past) if past else math.log(classes)
-        return d.trust(loss, classes, self.settings.mrtf_u_min)
-
-    def stabilise(self, logits: Tensor) -> Tensor:
-        """ST in this run's reading."""
-        return d.stabilised(logits, self.reading.tau, self.reading.std_batch)
-
-    @property
-    def loss(self) -> float:
-        """mean_k L_{t,k}, every client alike."""
-        return sum(self.losses) / len(self.losses)
 
     # ---- looking and measuring
 
@@ -260,13 +190,6 @@ class Refiner:
         name = "pool" if self.settings.transductive_set == "pool" else "test"
         self.metrics[f"{whose}/{name}_accuracy"] = float(right.float().mean())
 
-    def count_chosen(self, weights: Tensor) -> None:
-        """For how many of the samples each client is the most confident; weights (S, M)."""
-        shares = torch.bincount(weights.argmax(dim=0), minlength=len(weights)) / weights.shape[1]
-        self.metrics["refinement/chosen_share_max"] = float(shares.max())
-        self.metrics["refinement/chosen_share_min"] = float(shares.min())
-        self.metrics["refinement/chosen_clients"] = int((shares > 0).sum())
-
     @contextmanager
     def timed(self) -> Iterator[None]:
         """With the server's number of threads, on which the bits depend; adds the seconds."""
@@ -279,14 +202,18 @@ class Refiner:
 
     def state(self) -> tuple[Group, dict[str, Any]]:
         """What crosses rounds: the running targets and the last losses."""
-        kept = {} if self.memory is None else {"refinement-targets": as_array(self.memory)}
-        return kept, {"refinement-losses": self.past_losses, "refinement-set": self.set_version}
+        memory = self.rule.memory
+        kept = {} if memory is None else {"refinement-targets": as_array(memory)}
+        return kept, {
+            "refinement-losses": self.rule.past_losses,
+            "refinement-set": self.set_version,
+        }
 
     def restore(self, arrays: Group, scalars: dict[str, Any]) -> None:
         """Take back what `state` gave."""
         kept = arrays.get("refinement-targets")
-        self.memory = None if kept is None else torch.from_numpy(kept)
-        self.past_losses = list(scalars["refinement-losses"])
+        self.rule.memory = None if kept is None else torch.from_numpy(kept)
+        self.rule.past_losses = list(scalars["refinement-losses"])
         self.set_version = scalars["refinement-set"]
 
 

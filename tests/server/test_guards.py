@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.messages.payload import from_parameters, is_finite, to_parameters
 from fedsyn_flwr.server.method_defaults import remarks
-from fedsyn_flwr.server.refinement import Refiner
+from fedsyn_flwr.server.mrtf_target import Target
 from fedsyn_flwr.simulation import resolve
 from fedsyn_flwr.simulation.runner import claimed
 
@@ -96,14 +96,16 @@ def test_a_new_pool_of_the_same_size_has_no_past(
 ) -> None:
     keys = {"strategy": "hfmds-mrtf", "transductive-set": "pool", "mrtf-variant": "released"}
     seen = []
-    original = Refiner.remembered
+    original = Target.remembered
 
-    def remembered(self: Refiner, target: Any) -> Any:
-        seen.append((self.set_version, self.memory is None, tuple(target.shape)))
+    def remembered(self: Target, target: Any) -> Any:
+        version = f.strategy.refiner.set_version
+        seen.append((version, self.memory is None, tuple(target.shape)))
         return original(self, target)
 
-    monkeypatch.setattr(Refiner, "remembered", remembered)
-    f = federation(tmp_path, **keys, **{"num-server-rounds": 5}).run()
+    monkeypatch.setattr(Target, "remembered", remembered)
+    f = federation(tmp_path, **keys, **{"num-server-rounds": 5})
+    f.run()
     assert len({shape for _, _, shape in seen}) == 1
     assert [(version, new) for version, new, _ in seen] == [
         (2, True),

@@ -145,12 +145,12 @@ def test_target_of_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_released_targets_are_a_running_mean(tmp_path: Path) -> None:
     f = federation(tmp_path, **{"mrtf-variant": "released", "mrtf-modules": "avgprob"})
-    refiner = f.strategy.refiner
-    refiner.losses, refiner.past_losses = [0.0], [np.log(10) / 3]  # u = 0.25 + 0.75/3 = 0.5
-    first = refiner.remembered(torch.tensor([[0.9, 0.1]] + [[0.0, 0.0]] * 8).T.expand(2, 9))
+    rule = f.strategy.refiner.rule
+    rule.loss, rule.past_losses = 0.0, [np.log(10) / 3]  # u = 0.25 + 0.75/3 = 0.5
+    first = rule.remembered(torch.tensor([[0.9, 0.1]] + [[0.0, 0.0]] * 8).T.expand(2, 9))
     assert first.shape == (2, 9)
-    refiner.memory = torch.full((1, 10), 0.1)
-    second = refiner.remembered(torch.eye(10)[:1])
+    rule.memory = torch.full((1, 10), 0.1)
+    second = rule.remembered(torch.eye(10)[:1])
     expected = torch.full((1, 10), 0.05)
     expected[0, 0] = 0.55
     torch.testing.assert_close(second, expected, atol=1e-5, rtol=0)
@@ -158,14 +158,14 @@ def test_released_targets_are_a_running_mean(tmp_path: Path) -> None:
 
 def test_useless_clusters_are_skipped_and_counted(tmp_path: Path) -> None:
     f = federation(tmp_path)
-    refiner = f.strategy.refiner
+    rule = f.strategy.refiner.rule
     target = torch.eye(10)
     same = torch.ones(10, 4) + 1e-6 * torch.randn(10, 4)
-    refiner.reading = type(refiner.reading)(**{**vars(refiner.reading), "centre": False})
-    assert refiner.cluster(target, same) is target
-    assert refiner.metrics["refinement/clr_skipped"] == 1
-    apart = refiner.cluster(target, torch.eye(10))
-    assert refiner.metrics["refinement/clr_skipped"] == 0
+    rule.reading = type(rule.reading)(**{**vars(rule.reading), "centre": False})
+    assert rule.cluster(target, same) is target
+    assert rule.metrics["refinement/clr_skipped"] == 1
+    apart = rule.cluster(target, torch.eye(10))
+    assert rule.metrics["refinement/clr_skipped"] == 0
     assert apart is not target
 
 
