@@ -1,6 +1,7 @@
 """Files that are there whole or not at all."""
 
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy as np
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+"""Terminal codes for colours, which have no place in a file."""
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

@@ -78,3 +78,7 @@ for command in (
     partition.partition,
 ):
     app.command()(command)
+
+
+if __name__ == "__main__":
+    main()

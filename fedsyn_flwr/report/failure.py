@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-ANSI = re.compile(r"\x1b\[[0-9;]*m")
+from fedsyn_flwr.files import ANSI
+
 EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Interrupt|Exit)): *(.*)$")
 BOX = re.compile(r"^[│|] ?(.*?) *[│|]$")
 LOGGED = re.compile(r"^ERROR\s*:\s*(.*)$")

@@ -32,6 +32,8 @@ from fedsyn_flwr.simulation.processes import Family
 from fedsyn_flwr.simulation.ray_cluster import RayHead
 
 START_SECONDS = 60.0
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 CONNECTION = "fedsyn"
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -227,6 +229,7 @@ class LocalSuperLink:
 
     def _env(self) -> dict[str, str]:
         env = {**os.environ, **QUIET, **self.family.environment, "FLWR_HOME": str(self.home)}
+        env |= past_proxies(env)
         env["PATH"] = os.pathsep.join((_bin(), os.environ.get("PATH", os.defpath)))
         env["RAY_TMPDIR"] = str(self.home)
         env["RAY_ADDRESS"] = self.ray.address
@@ -235,10 +238,23 @@ class LocalSuperLink:
 
     def _healthy(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=1) as reply:
+            with DIRECT.open(f"http://127.0.0.1:{self.port}/health", timeout=1) as reply:
                 return bool(reply.status == 200)
         except (URLError, OSError):
             return False
+
+
+def past_proxies(env: Mapping[str, str]) -> dict[str, str]:
+    """Variables that keep this machine's own traffic from a proxy; those that name one stay.
+
+    gRPC takes ``http_proxy`` for 127.0.0.1, too, and looks at ``no_grpc_proxy`` first.
+    """
+    exempt = env.get("no_proxy") or env.get("NO_PROXY") or ""
+    found = {}
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        given = [part.strip() for part in env.get(name, exempt).split(",") if part.strip()]
+        found[name] = ",".join([*given, *(host for host in LOOPBACK if host not in given)])
+    return found
 
 
 def _last_words(log: Path) -> str:

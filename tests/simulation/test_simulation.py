@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -186,3 +187,19 @@ def test_flwr_run_with_a_mistake_ends_with_one_line(superlink: LocalSuperLink) -
     log = flwr_run(superlink, "--run-config", "learning-rate=0")
     assert "error: learning-rate = 0: must be greater than 0" in log
     assert "Traceback" not in log
+
+
+def test_a_proxy_in_the_environment_is_no_hindrance_and_the_log_is_text(tmp_path: Path) -> None:
+    """Nobody listens at the proxy, so whatever goes through it fails."""
+    names = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
+    proxies = {n: "http://127.0.0.1:9" for name in names for n in (name, name.upper())}
+    command = [sys.executable, "-m", "fedsyn_flwr", "run", "digits-fedavg", "--name", "run"]
+    command += ["--results-dir", str(tmp_path), "-c", "num-server-rounds=1"]
+    done = subprocess.run(
+        command, env={**os.environ, **proxies}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "completed: final accuracy" in done.stdout
+    log = (tmp_path / "run" / "flwr.log").read_text()
+    assert "Starting Flower ServerApp" in log
+    assert "\x1b" not in log + done.stdout + done.stderr

@@ -37,6 +37,27 @@ def test_to_toml_survives_a_round_trip():
     assert tomllib.loads(to_toml(keys)) == keys
 
 
+@pytest.mark.parametrize(
+    ("given", "exempt"),
+    [
+        ({}, {"127.0.0.1,localhost,::1"}),
+        ({"no_proxy": "localhost, example.org"}, {"localhost,example.org,127.0.0.1,::1"}),
+        ({"NO_PROXY": "10.0.0.0/8"}, {"10.0.0.0/8,127.0.0.1,localhost,::1"}),
+    ],
+)
+def test_loopback_is_exempt_from_proxies_and_nothing_else_changes(given, exempt):
+    proxies = {"http_proxy": "http://127.0.0.1:9", "grpc_proxy": "http://127.0.0.1:9"}
+    found = superlink.past_proxies({**proxies, **given})
+    assert set(found) == {"no_proxy", "NO_PROXY", "no_grpc_proxy"}
+    assert set(found.values()) == exempt
+
+
+def test_a_grpc_exemption_of_the_users_own_stays():
+    found = superlink.past_proxies({"no_proxy": "a", "no_grpc_proxy": "b"})
+    assert found["no_grpc_proxy"] == "b,127.0.0.1,localhost,::1"
+    assert found["no_proxy"] == "a,127.0.0.1,localhost,::1"
+
+
 def test_start_and_end_leave_nothing():
     before = signal.getsignal(signal.SIGTERM)
     with LocalSuperLink() as link:
