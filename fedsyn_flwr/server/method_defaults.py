@@ -1,11 +1,35 @@
 """What a run is once its method is known: keys that this decides, and what is odd about it."""
 
+from dataclasses import fields
 from typing import Any
 
 from fedsyn_flwr import registry
-from fedsyn_flwr.config import Config
+from fedsyn_flwr.config import (
+    Config,
+    RefinementConfig,
+    ServerOptimizerConfig,
+    defaults,
+    kebab,
+)
 from fedsyn_flwr.data import get_spec
 from fedsyn_flwr.server import mrtf_variants, server_optimizer
+
+OF_PARTITION = {
+    "dirichlet-alpha": "dirichlet",
+    "classes-per-client": "classes",
+    "natural-column": "natural",
+    "labels": "own",
+}
+OF_FEDGEN = "server-threads"  # its generator is trained on the server, without a refinement, too
+SWITCHED = {
+    kebab(field.name): switch
+    for cls, switch in (
+        (ServerOptimizerConfig, "server-optimizer"),
+        (RefinementConfig, "refinement"),
+    )
+    for field in fields(cls)
+    if kebab(field.name) not in (switch, OF_FEDGEN)
+}
 
 
 def remarks(config: Config) -> list[str]:
@@ -24,7 +48,37 @@ def remarks(config: Config) -> list[str]:
             f"note: the images of {data.data_dir} are taken for {data.dataset}, with their mean "
             "and deviation; name theirs, such as dataset = mnist"
         )
+    if ignored := unused(config):
+        found.append(f"note: this run makes no use of {', '.join(ignored)}")
     return found
+
+
+def unused(config: Config) -> list[str]:
+    """``key = value (why)`` of the keys that were set to something and change nothing.
+
+    A key that has its default is nobody's wish, and is not named.
+    """
+    values = config.flat()
+    reasons: dict[str, str] = {}
+    for cls in registry.param_classes():
+        keys = {kebab(field.name) for field in fields(cls)}
+        reasons |= dict.fromkeys(keys, f"strategy = {config.federation.strategy}")
+    for field in fields(config.params) if config.params else ():
+        reasons.pop(kebab(field.name), None)
+    for key, partition in OF_PARTITION.items():
+        if config.data.partition != partition:
+            reasons[key] = f"partition = {config.data.partition}"
+    resolved = {**values, **decided(config)}
+    for key, switch in SWITCHED.items():
+        if resolved[switch] == "none":
+            reasons[key] = f"{switch} = none"
+    if not config.privacy.dp_sigma:
+        reasons["dp-delta"] = "dp-sigma = 0"
+    return [
+        f"{key} = {values[key]} ({reason})"
+        for key, reason in reasons.items()
+        if values[key] != defaults()[key]
+    ]
 
 
 def decided(config: Config) -> dict[str, Any]:
