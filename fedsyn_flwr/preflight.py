@@ -37,6 +37,24 @@ def check(config: Config, num_clients: int) -> None:
     build.partitions(config, train, num_clients)
 
 
+def label_notes(config: Config) -> list[str]:
+    """A line where the labels of the training and test images are probably not what was meant."""
+    if config.data.partition == SCHEME:
+        return []
+    train, test = build.images(config, "train"), build.images(config, "test")
+    classes = len(train.class_names)
+    trained, tested = (np.bincount(s.labels, minlength=classes) > 0 for s in (train, test))
+    if trained.all():
+        return []
+    missing = [str(c) for c in np.flatnonzero(~trained)]
+    unseen = int((tested & ~trained).sum())
+    more = f"; {unseen} of them have test images, which nobody can learn" if unseen else ""
+    return [
+        f"note: {len(missing)} of the {classes} classes of {config.data.dataset} have no training "
+        f"image ({', '.join(missing[:10])}{', …' if len(missing) > 10 else ''}){more}"
+    ]
+
+
 def check_own(config: Config) -> None:
     """The same for a server whose SuperNodes have the training data: it needs test images only.
 

@@ -64,7 +64,7 @@ def build_server(run_config: config.RunConfig) -> ServerAppComponents:
     tracker = Tracker(folder, resumed_from=start)
     more = {"run": run, "layout": flat.layout, "parameters": flat.trainable.numel()}
     tracker.config(settings, decided(settings), **more)
-    for remark in remarks(settings):
+    for remark in [*remarks(settings), *preflight.label_notes(settings)]:
         log(WARNING, "%s", remark)
     manager = SimpleClientManager()
     return ServerAppComponents(

@@ -50,9 +50,9 @@ class Plan:
 
     def headline(self) -> list[str]:
         """What is about to run, on what, and where to."""
-        from fedsyn_flwr.server.method_defaults import (
-            remarks,  # with PyTorch: not for a mistake in the call
-        )
+        # With PyTorch: not for a mistake in the call.
+        from fedsyn_flwr.preflight import label_notes
+        from fedsyn_flwr.server.method_defaults import remarks
 
         federation, data, options = self.config.federation, self.config.data, self.options
         threads = self.config.train.threads_per_client or options.cpus_per_client
@@ -64,6 +64,7 @@ class Plan:
             f"device {options.device(self.config.train.device)}",
             f"results in {self.folder}",
             *remarks(self.config),
+            *label_notes(self.config),
         ]
 
 
