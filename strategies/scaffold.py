@@ -14,6 +14,8 @@ from fedsyn_flwr.server.server_optimizer import Optimizer
 from fedsyn_flwr.server.strategy import FedStrategy
 from fedsyn_flwr.server.update import Update
 
+LARGEST = 1e6  # Δc_i over 1 + ‖c‖: controls are means of gradients
+
 
 @dataclass(frozen=True, config=SETTINGS)
 class ScaffoldParams:
@@ -48,7 +50,7 @@ class Scaffold(FedStrategy):
 
     def expected(self, phase: str) -> Schema:
         """Δc_i."""
-        return {"control": {"delta": Array.like(self.control["c"])}}
+        return {"control": {"delta": Array.like(self.control["c"], growth=LARGEST)}}
 
     def fold(self, update: Update) -> None:
         """Σ Δc_i."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from typing import cast
 
 from flwr.common import FitIns, Parameters, Scalar
 
@@ -125,5 +126,6 @@ def check_words(examples: object, metrics: Mapping[str, Scalar], trained: bool) 
     if type(examples) is not int or not 0 <= examples <= MOST_EXAMPLES:
         raise UserError(f"it says that it has {examples} samples")
     loss = metrics.get(TRAIN_LOSS)
-    if trained and examples and not (isinstance(loss, int | float) and math.isfinite(loss)):
+    finite = type(loss) in (int, float) and math.isfinite(cast(float, loss))
+    if trained and examples and not finite:
         raise UserError(f"its {TRAIN_LOSS} is {loss!r}, expected a finite number")

@@ -8,7 +8,7 @@ from fedsyn_flwr.messages.schema import Array, check, like
 
 W = np.zeros(3, np.float32)
 SCHEMA = {
-    "model": {"trainable": Array("float32", (3,)), "counters": Array("int64", (0,))},
+    "model": {"trainable": Array("float32", (3,), norm=5e3), "counters": Array("int64", (0,))},
     "labels": {"counts": Array("int64", (None,), low=0)},
     "synthetic": None,
 }
@@ -46,6 +46,8 @@ def test_what_was_said_passes() -> None:
         (changed("model", trainable=np.zeros(3, [("a", "f4")])), "trainable is "),
         (changed("model", counters=np.zeros(0)), "counters is float64"),
         (changed("labels", counts=np.array([3, -1])), "counts has values down to -1, expected 0"),
+        (changed("model", trainable=np.full(3, 3.4e38, np.float32)), "norm inf, expected 5e\\+03"),
+        (changed("model", trainable=np.full(3, 5e3, np.float32)), r"norm 8.66e\+03, expected 5e"),
         (changed("model", trainable=np.full(3, np.nan, np.float32)), "has NaN or infinite"),
         (changed("model", trainable=np.full(3, np.inf, np.float32)), "has NaN or infinite"),
     ],

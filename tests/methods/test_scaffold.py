@@ -159,7 +159,7 @@ def test_a_control_with_nan_is_rejected(tmp_path: Path) -> None:
     f = federation(tmp_path, proxy=OneSendsBadControl, **{"fraction-fit": 1.0}).run()
     assert [x["clients/rejected"] for x in metrics(f)] == [1] * 4
     assert np.isfinite(f.strategy.control["c"]).all()
-    assert "its control has NaN" in " ".join(f.strategy.record.reasons)
+    assert "its control: delta has NaN" in " ".join(f.strategy.record.reasons)
 
 
 def test_a_failed_attempt_leaves_no_change_behind(tmp_path: Path) -> None:
