@@ -22,7 +22,7 @@ export FLWR_TELEMETRY_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install run test test-deploy lint clean
+.PHONY: help install run test test-deploy lint docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
@@ -43,8 +43,12 @@ lint: install ## check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: install ## build docs/ and the API into site/, without a network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "open site/index.html"
+
 clean: ## remove caches and build products, not the environment and not results
-	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml | $(BIN)/python
