@@ -87,7 +87,7 @@ def bounds_of(field: FieldInfo) -> Iterator[str]:
 
 def ranges() -> dict[str, str]:
     """Key → what is accepted, over the shared classes and every method's own."""
-    found = {}
+    found: dict[str, str] = {}
     for cls in [*CONCERNS.values(), *registry.param_classes()]:
         hints = get_type_hints(cls, include_extras=True)
         found |= {kebab(field.name): accepted(hints[field.name]) for field in fields(cls)}
@@ -101,7 +101,7 @@ def cell(text: str) -> str:
 
 def heading(comment: str) -> list[str]:
     """A section's heading; what follows a colon or semicolon stands below it."""
-    name, _, rest = comment.partition(found[0] if (found := re.search("[:;] ", comment)) else "\n")
+    name, _, rest = re.sub("[:;] ", "\n", comment, count=1).partition("\n")
     return [f"## {name}", "", f"*{rest}*", ""] if " " in rest else [f"## {comment}", ""]
 
 
