@@ -107,7 +107,7 @@ class TrainConfig:
 
 @dataclass(frozen=True, config=SETTINGS)
 class ServerOptimizerConfig:
-    """What the server does with the average; the symbols are those of `server_optim`.
+    """What the server does with the average; the symbols are those of `server_optimizer`.
 
     ``server_lr`` = 0 stands for the optimiser's own default.
     """

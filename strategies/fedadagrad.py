@@ -4,6 +4,6 @@ from fedsyn_flwr.server.strategy import FedStrategy
 
 
 class FedAdagrad(FedStrategy):
-    """FedAvg whose server optimiser is `server_optim.adagrad`."""
+    """FedAvg whose server optimiser is `server_optimizer.adagrad`."""
 
     server_optimizer = "adagrad"

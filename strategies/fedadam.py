@@ -4,6 +4,6 @@ from fedsyn_flwr.server.strategy import FedStrategy
 
 
 class FedAdam(FedStrategy):
-    """FedAvg whose server optimiser is `server_optim.adam`."""
+    """FedAvg whose server optimiser is `server_optimizer.adam`."""
 
     server_optimizer = "adam"

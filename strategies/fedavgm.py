@@ -4,6 +4,6 @@ from fedsyn_flwr.server.strategy import FedStrategy
 
 
 class FedAvgM(FedStrategy):
-    """FedAvg whose server optimiser is `server_optim.avgm`; β = 0 with η = 1 is FedAvg."""
+    """FedAvg whose server optimiser is `server_optimizer.avgm`; β = 0 with η = 1 is FedAvg."""
 
     server_optimizer = "avgm"

@@ -4,6 +4,6 @@ from fedsyn_flwr.server.strategy import FedStrategy
 
 
 class FedYogi(FedStrategy):
-    """FedAvg whose server optimiser is `server_optim.yogi`."""
+    """FedAvg whose server optimiser is `server_optimizer.yogi`."""
 
     server_optimizer = "yogi"

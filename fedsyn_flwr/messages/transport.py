@@ -1,9 +1,9 @@
 """Whether messages carry their arrays or point at shared memory.
 
-`shared` is how it is done, `payload` where. Memory is shared in a simulation on one machine, once
-every client has been seen to see it; everywhere else (SuperNodes, whose processes may end before
-their answer is read; other machines of a Ray cluster; systems without such memory) messages carry
-their arrays. The results are the same bit for bit.
+`shared_memory` is how it is done, `payload` where. Memory is shared in a simulation on one machine,
+once every client has been seen to see it; everywhere else (SuperNodes, whose processes may end
+before their answer is read; other machines of a Ray cluster; systems without such memory) messages
+carry their arrays. The results are the same bit for bit.
 """
 
 import json

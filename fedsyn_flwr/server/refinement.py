@@ -1,8 +1,9 @@
 """The server's own work on a new model: FedDF (arXiv 2006.07242) and MrTF (arXiv 2305.04201).
 
-A part that any strategy can carry, as `server_optim` is. The server holds a set without labels (the
-transductive set). Every reply's model goes through the one resident network, and only its logits
-on that set are kept: S·M·C numbers. Out of them come targets, which the average is distilled to.
+A part that any strategy can carry, as `server_optimizer` is. The server holds a set without labels
+(the transductive set). Every reply's model goes through the one resident network, and only its
+logits on that set are kept: S·M·C numbers. Out of them come targets, which the average is distilled
+to.
 """
 
 from __future__ import annotations

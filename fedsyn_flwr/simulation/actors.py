@@ -2,7 +2,7 @@
 
 Flower 1.42 puts a killed actor back into its pool: it answers every later task at once with
 ActorDiedError and so eats the whole queue, round after round. Here the pool gets a new actor for
-a dead one, and `exchange` repeats the message that died with it.
+a dead one, and `requests.exchange` repeats the message that died with it.
 """
 
 from typing import Any

@@ -19,5 +19,6 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     )
     assert result.returncode == 0 and "WARNING" not in result.stderr, result.stderr
     text = (tmp_path / "site/api/strategies.html").read_text()
-    assert "SCAFFOLD" in text and "server_step" in text
+    assert "SCAFFOLD" in text
+    assert "server_step" in text
     assert "https://fonts." not in text

@@ -13,7 +13,8 @@ from pages import ROOT, commands
 @pytest.mark.slow
 def test_every_command_of_the_tutorial_runs(tmp_path: Path) -> None:
     lines = commands(ROOT / "docs/tutorial.md", "bash")
-    assert len(lines) == 6 and all(line.startswith("fedsyn ") for line in lines)
+    assert len(lines) == 6
+    assert all(line.startswith("fedsyn ") for line in lines)
     for line in lines:
         command = [sys.executable, "-m", "fedsyn_flwr", *line.split()[1:]]
         result = subprocess.run(

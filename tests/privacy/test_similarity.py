@@ -181,7 +181,7 @@ def test_clients_count_by_their_images(tmp_path: Path, monkeypatch: pytest.Monke
     assert chance == pytest.approx((1 + 10 / 99) / 11)
 
 
-def test_tally_by_hand() -> None:
+def test_means_by_hand() -> None:
     tally = MetricMeans("privacy/", "flops/")
     tally.add({"privacy/a": 1.0, "privacy/b_max": 3.0, "train-loss": 1.0, "flops/x": 2}, 3)
     tally.add({"privacy/a": 5.0, "privacy/b_max": 2.0, "privacy/c": math.nan}, 1)
