@@ -1,6 +1,7 @@
 """From configuration to the parts of a run: data, partitions, model, device."""
 
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,14 +9,71 @@ import numpy as np
 import torch
 
 from fedsyn_flwr.compute.device import has_bfloat16
-from fedsyn_flwr.config import Config
-from fedsyn_flwr.data import ImageSet, ResidentData, adapt, get_spec, load
+from fedsyn_flwr.config import Config, DataConfig
+from fedsyn_flwr.data import DatasetSpec, ImageSet, ResidentData, adapt, get_spec, load
+from fedsyn_flwr.data.listings import Columns
 from fedsyn_flwr.data.own import SCHEME
 from fedsyn_flwr.data.partition_cache import cached_partitions
+from fedsyn_flwr.data.user_set import FOLDER, UserSet, is_user_set
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.models import SplitModel, build_model
 from fedsyn_flwr.models.flat_model import FlatModel
 from fedsyn_flwr.rng import derive
+
+
+def spec(config: Config) -> DatasetSpec:
+    """The facts of the run's dataset: known, or found in a user's own training images.
+
+    Raises
+    ------
+    UserError
+        If there is no such dataset, or it cannot be read.
+    """
+    return _spec(config.data)
+
+
+@lru_cache(maxsize=8)
+def _spec(data: DataConfig) -> DatasetSpec:
+    if not is_user_set(data.dataset):
+        return get_spec(data.dataset)
+    found = user_set(data).spec(data.limit_train)
+    mean = _per_channel("image-mean", data.image_mean, found.channels)
+    std = _per_channel("image-std", data.image_std, found.channels)
+    return replace(found, mean=mean or found.mean, std=std or found.std)
+
+
+def user_set(data: DataConfig) -> UserSet:
+    """Where a user's own images lie, and how they are read."""
+    if data.dataset == FOLDER and not data.data_dir:
+        raise UserError("dataset = 'folder' needs data-dir, the folder with the images")
+    if data.partition == SCHEME:
+        raise UserError(
+            f"partition = {SCHEME!r} needs a named dataset, whose classes and size all nodes know; "
+            f"{data.dataset!r} takes them from one machine's images"
+        )
+    return UserSet(
+        data.dataset,
+        _absolute("data-dir", data.data_dir),
+        Columns(data.image_column, data.label_column),
+        data.image_size,
+        data.image_channels,
+        data.test_fraction,
+        data.unseen_test_classes,
+    )
+
+
+def _per_channel(key: str, text: str, channels: int) -> tuple[float, ...]:
+    """``0.5,0.5,0.5`` as numbers; none where nothing is said."""
+    try:
+        numbers = tuple(float(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        numbers = (0.0,) * (channels + 1)
+    if text and (len(numbers) != channels or (key == "image-std" and min(numbers) <= 0)):
+        raise UserError(
+            f"{key} = {text!r}: give {channels} numbers with commas, one per channel"
+            + (", above 0" if key == "image-std" else "")
+        )
+    return numbers
 
 
 def images(config: Config, split: Literal["train", "test"]) -> ImageSet:
@@ -26,12 +84,12 @@ def images(config: Config, split: Literal["train", "test"]) -> ImageSet:
     """
     data = config.data
     if split == "train":
-        return _load(data.dataset, "train", "data-dir", data.data_dir, data.limit_train)
+        return _own_images(data, "train", data.limit_train)
     own, folder = data.transductive_dataset, data.transductive_data_dir
     if not own and not folder:
-        return _load(data.dataset, "test", "data-dir", data.data_dir, data.limit_test)
+        return _own_images(data, "test", data.limit_test)
     key, name = "transductive-data-dir", own or data.dataset
-    check_classes(data.dataset, name)
+    check_classes(config, name)
     test = _load(name, "test", key, folder, data.limit_test)
     channels, size = _training_shape(config)
     adapted = adapt(torch.from_numpy(np.array(test.images)), channels, size)
@@ -41,8 +99,8 @@ def images(config: Config, split: Literal["train", "test"]) -> ImageSet:
 def _training_shape(config: Config) -> tuple[int, int]:
     """Channels and size of the training images; those of the dataset where the server has none."""
     if config.data.partition == SCHEME:
-        spec = get_spec(config.data.dataset)
-        return spec.channels, spec.size
+        known = spec(config)
+        return known.channels, known.size
     channels, size, _ = images(config, "train").images.shape[1:]
     return channels, size
 
@@ -55,7 +113,7 @@ def label_list(config: Config) -> list[str]:
     UserError
         If they are not as many as the dataset's classes, or one is there twice.
     """
-    classes = get_spec(config.data.dataset).num_classes
+    classes = spec(config).num_classes
     if not config.data.labels:
         return [str(c) for c in range(classes)]
     names = [name.strip() for name in config.data.labels.split(",")]
@@ -67,22 +125,35 @@ def label_list(config: Config) -> list[str]:
     return names
 
 
-def check_classes(dataset: str, other: str) -> None:
+def check_classes(config: Config, other: str) -> None:
     """Refuse a transductive dataset whose classes are not as many as the clients'."""
-    ours, theirs = get_spec(dataset).num_classes, get_spec(other).num_classes
+    dataset = config.data.dataset
+    ours, theirs = spec(config).num_classes, get_spec(other).num_classes
     if ours != theirs:
         raise UserError(
             f"transductive-dataset = {other!r} has {theirs} classes, {dataset} has {ours}"
         )
 
 
+def _own_images(data: DataConfig, split: Literal["train", "test"], limit: int) -> ImageSet:
+    """A split of the run's dataset."""
+    if is_user_set(data.dataset):
+        return user_set(data).load(split, limit)
+    return _load(data.dataset, split, "data-dir", data.data_dir, limit)
+
+
 def _load(name: str, split: Literal["train", "test"], key: str, folder: str, n: int) -> ImageSet:
+    return load(name, split, data_dir=_absolute(key, folder), limit=n)
+
+
+def _absolute(key: str, folder: str) -> str:
+    """A folder, unless it is relative."""
     if folder and not Path(folder).is_absolute():
         raise UserError(
             f"{key} = {folder!r} is relative: give an absolute path "
             "(a run executes in another folder; `fedsyn run` resolves it for you)"
         )
-    return load(name, split, data_dir=folder, limit=n)
+    return folder
 
 
 def partitions(config: Config, train: ImageSet, num_clients: int) -> list[np.ndarray]:
@@ -103,7 +174,7 @@ def _groups(config: Config, train: ImageSet) -> np.ndarray | None:
     data = config.data
     if data.partition != "natural":
         return None
-    column = data.natural_column or get_spec(data.dataset).natural_column or ""
+    column = data.natural_column or spec(config).natural_column or ""
     if column not in train.groups:
         raise UserError(
             f"natural-column = {column!r}: {data.dataset} has "
@@ -121,7 +192,7 @@ def network(config: Config, in_shape: tuple[int, int, int], purpose: str = "mode
     return build_model(
         model.model,
         in_shape=in_shape,
-        num_classes=get_spec(config.data.dataset).num_classes,
+        num_classes=spec(config).num_classes,
         norm=model.norm,
         width=model.model_width,
         projection_dim=model.projection_dim,
@@ -154,14 +225,14 @@ def _device(wanted: str) -> torch.device:
 def augments(config: Config) -> bool:
     """Whether training images are cropped and flipped."""
     choice = config.data.augment
-    return get_spec(config.data.dataset).augment if choice == "auto" else choice == "crop-flip"
+    return spec(config).augment if choice == "auto" else choice == "crop-flip"
 
 
 def resident(settings: Config, images: Any, device: torch.device) -> ResidentData:
     """Images on the device, normalised with their dataset's statistics."""
-    spec = get_spec(settings.data.dataset)
+    facts = spec(settings)
     return ResidentData(
-        images, spec.mean, spec.std, device=device, channels_last=settings.train.channels_last
+        images, facts.mean, facts.std, device=device, channels_last=settings.train.channels_last
     )
 
 

@@ -6,6 +6,7 @@ its own declares such a class beside its client and names it in the registry.
 """
 
 import difflib
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
@@ -33,6 +34,11 @@ def kebab(name: str) -> str:
     return name.replace("_", "-")
 
 
+def as_name(text: str) -> str:
+    """Text as a run's name; letters that such a name cannot have become ``_``."""
+    return re.sub(r"[^\w.+=-]", "_", text)
+
+
 SETTINGS = ConfigDict(
     alias_generator=kebab, populate_by_name=True, allow_inf_nan=False, extra="ignore"
 )
@@ -52,6 +58,14 @@ class DataConfig:
     data_dir: str
     limit_train: CountOrZero
     limit_test: CountOrZero
+    image_size: CountOrZero
+    image_channels: Literal[0, 1, 3]
+    image_mean: str
+    image_std: str
+    image_column: str
+    label_column: str
+    test_fraction: Annotated[float, Field(gt=0, lt=1)]
+    unseen_test_classes: bool
     augment: Literal["auto", "none", "crop-flip"]
     labels: str
     partition: Literal["iid", "dirichlet", "classes", "natural", "own"]

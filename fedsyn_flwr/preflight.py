@@ -6,8 +6,9 @@ import numpy as np
 
 from fedsyn_flwr import build
 from fedsyn_flwr.config import Config
-from fedsyn_flwr.data import get_spec, label_table
+from fedsyn_flwr.data import label_table, listings
 from fedsyn_flwr.data.own import SCHEME
+from fedsyn_flwr.data.user_set import FOLDER
 from fedsyn_flwr.errors import UserError
 
 
@@ -41,6 +42,17 @@ def label_notes(config: Config) -> list[str]:
     """A line where the labels of the training and test images are probably not what was meant."""
     if config.data.partition == SCHEME:
         return []
+    return [*_empty_folders(config), *_untrained_classes(config)]
+
+
+def _empty_folders(config: Config) -> list[str]:
+    if config.data.dataset != FOLDER:
+        return []
+    empty = listings.empty_classes(Path(config.data.data_dir))
+    return [f"note: no image in the class folders {', '.join(empty[:10])}"] if empty else []
+
+
+def _untrained_classes(config: Config) -> list[str]:
     train, test = build.images(config, "train"), build.images(config, "test")
     classes = len(train.class_names)
     trained, tested = (np.bincount(s.labels, minlength=classes) > 0 for s in (train, test))
@@ -86,14 +98,14 @@ def _check_folders(config: Config) -> None:
         if value and not Path(value).is_absolute():
             raise UserError(f"{key} = {value!r} is relative: give an absolute path")
     build.device(config)
-    get_spec(config.data.dataset)
+    build.spec(config)
 
 
 def partition_table(config: Config, num_clients: int) -> tuple[np.ndarray, list[str]]:
     """Label counts (K, C) of every client, and the class names."""
     train = build.images(config, "train")
     parts = build.partitions(config, train, num_clients)
-    classes = get_spec(config.data.dataset).num_classes
+    classes = build.spec(config).num_classes
     return label_table(train.labels, parts, classes), train.class_names
 
 

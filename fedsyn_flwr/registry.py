@@ -1,5 +1,6 @@
 """Method name → its two halves. The only place that knows methods by name."""
 
+import difflib
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -168,7 +169,9 @@ def method(name: str) -> Method:
         Listing the names there are.
     """
     if name not in METHODS:
-        raise UserError(f"strategy = {name!r}: allowed are {', '.join(METHODS)}")
+        close = difflib.get_close_matches(name, METHODS, n=1)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        raise UserError(f"strategy = {name!r}: allowed are {', '.join(METHODS)}{meant}")
     return METHODS[name]
 
 

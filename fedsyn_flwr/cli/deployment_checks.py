@@ -27,7 +27,6 @@ from fedsyn_flwr import build, preflight
 from fedsyn_flwr.client.state import default_root
 from fedsyn_flwr.client.supernode import own_data
 from fedsyn_flwr.config import Config
-from fedsyn_flwr.data import get_spec
 from fedsyn_flwr.data.cache import default_cache_dir
 from fedsyn_flwr.errors import UserError
 
@@ -209,7 +208,7 @@ def reachable(address: str, ca: Path | None) -> str:
 def data(node_config: str, settings: Config) -> str:
     """A node's images: readable, classes of the run's, of the dataset's size."""
     own = own_data(parse_config_args([node_config]))
-    images, spec = own.load(settings), get_spec(settings.data.dataset)
+    images, spec = own.load(settings), build.spec(settings)
     found, wanted = images.images.shape[1:], (spec.channels, spec.size, spec.size)
     if found != wanted and not settings.data.data_dir:
         raise UserError(f"SuperNode {own.name}: images are {found}, {spec.name}'s {wanted}: resize")

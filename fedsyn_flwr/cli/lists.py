@@ -12,7 +12,11 @@ def datasets() -> None:
     """List the datasets, for the key `dataset`."""
     from fedsyn_flwr.data.specs import DATASETS
 
-    _list({name: spec.summary for name, spec in DATASETS.items()})
+    own = {
+        "folder": "your own images in data-dir: folders by class, parquet, or a CSV of files",
+        "hf:owner/name": "any image set of the Hugging Face Hub",
+    }
+    _list({name: spec.summary for name, spec in DATASETS.items()} | own)
 
 
 def models() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedsyn_flwr import build
 from fedsyn_flwr.config import Config, RunConfig
-from fedsyn_flwr.data import ImageSet, get_spec
+from fedsyn_flwr.data import ImageSet
 from fedsyn_flwr.data.own import load_own
 from fedsyn_flwr.errors import UserError
 
@@ -27,7 +27,7 @@ class OwnData:
             Naming the node and what is wrong with its data.
         """
         data = settings.data
-        spec, labels = get_spec(data.dataset), build.label_list(settings)
+        spec, labels = build.spec(settings), build.label_list(settings)
         try:
             return load_own(spec, self.path, labels, limit=data.limit_train)
         except UserError as error:

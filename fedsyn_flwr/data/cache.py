@@ -149,7 +149,8 @@ def _write_images(path: Path, rows: Rows) -> None:
         if image.shape != first.shape:
             raise UserError(
                 f"{rows.where} mixes image sizes: row 0 is {_size(first)}, row {i} is "
-                f"{_size(image)}; resize all images to one size"
+                f"{_size(image)}; resize all images to one size, or read them as dataset = folder "
+                "with image-size"
             )
         mapped[i] = image
     mapped.flush()

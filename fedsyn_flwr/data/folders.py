@@ -54,11 +54,11 @@ class ParquetFolder:
 
     def identity(self) -> Any:
         """Return what the decoded rows depend on: paths, sizes and times of the files."""
-        return ["parquet", self.held_out, _stamps(self.files)]
+        return ["parquet", self.held_out, stamps(self.files)]
 
     def read(self, limit: int) -> Rows:
         """Open the first `limit` rows (0 = all)."""
-        table = _open_parquet(self.files)
+        table = open_parquet(self.files)
         rows = np.arange(table.num_rows)
         if self.held_out:
             rows = hold_out(table.num_rows, self.split)
@@ -81,7 +81,7 @@ class ImageFolder:
 
     def identity(self) -> Any:
         """Return what the decoded rows depend on: classes, paths, sizes and times of the files."""
-        return ["image-folder", self.classes, _stamps(self.files)]
+        return ["image-folder", self.classes, stamps(self.files)]
 
     def read(self, limit: int) -> Rows:
         """Open the first `limit` rows (0 = all)."""
@@ -131,12 +131,12 @@ def class_folders(folder: Path) -> list[Path]:
     return [d for d in folder.iterdir() if d.is_dir()] if folder.is_dir() else []
 
 
-def _stamps(files: list[Path]) -> list[list[Any]]:
+def stamps(files: list[Path]) -> list[list[Any]]:
     stats = [(file.resolve(), file.stat()) for file in files]
     return [[str(path), stat.st_size, stat.st_mtime_ns] for path, stat in stats]
 
 
-def _open_parquet(paths: list[Path]) -> Table:
+def open_parquet(paths: list[Path]) -> Table:
     import pyarrow as pa
 
     files = [_parquet_file(path) for path in paths]

@@ -1,5 +1,6 @@
 """Data sets by name: embedded, from the Hugging Face Hub, or from a local folder."""
 
+import difflib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +32,12 @@ def get_spec(name: str) -> DatasetSpec:
         When there is none of that name; the message lists those there are.
     """
     if name not in DATASETS:
-        raise UserError(f"dataset = {name!r} is unknown; choose one of {', '.join(DATASETS)}")
+        close = difflib.get_close_matches(name, DATASETS, n=1)
+        meant = f" (did you mean {close[0]}?)" if close else ""
+        raise UserError(
+            f"dataset = {name!r} is unknown{meant}; choose one of {', '.join(DATASETS)}, or your "
+            "own: folder with data-dir, or hf:owner/name"
+        )
     return DATASETS[name]
 
 

@@ -43,14 +43,14 @@ def read_table(
         When the image or the label column cannot be told, or a label is out of range.
     """
     image, label = _image_column(table, spec), _label_column(table, spec)
-    others = [n for n, f in table.features.items() if n not in (image, label) and _is_key(f)]
+    others = [n for n, f in table.features.items() if n not in (image, label) and is_key(f)]
     columns = table.columns([label, *others])
     labels = check_labels(_labels(columns[label], label, table.where), spec, table.where)
-    groups = {n: _codes(columns[n])[rows] for n in others if columns[n].null_count == 0}
+    groups = {n: codes(columns[n])[rows] for n in others if columns[n].null_count == 0}
     names = class_names(table.features[label].get("names"), spec)
     pixels = (
         decode(data, spec.channels, f"{table.where}, row {i}", convert)
-        for i, data in _encoded(table.batches(image), rows)
+        for i, data in encoded(table.batches(image), rows)
     )
     return Rows(pixels, labels[rows], names, table.where, groups)
 
@@ -131,7 +131,7 @@ def _list(table: Table) -> str:
     return ", ".join(table.features)
 
 
-def _is_key(feature: dict[str, Any]) -> bool:
+def is_key(feature: dict[str, Any]) -> bool:
     """Whether a column may serve as a partition key: whole numbers, strings or class labels."""
     dtype = str(feature.get("dtype", ""))
     return feature["_type"] == "ClassLabel" or (
@@ -146,11 +146,11 @@ def _labels(column: Any, name: str, where: str) -> NDArray[np.int64]:
     return values.astype(np.int64)
 
 
-def _codes(column: Any) -> NDArray[np.int64]:
+def codes(column: Any) -> NDArray[np.int64]:
     return np.unique(column.to_numpy(), return_inverse=True)[1].astype(np.int64)
 
 
-def _encoded(batches: Iterator[Any], rows: NDArray[np.int64]) -> Iterator[tuple[int, Any]]:
+def encoded(batches: Iterator[Any], rows: NDArray[np.int64]) -> Iterator[tuple[int, Any]]:
     """Yield (row, image file bytes) for the sorted `rows`; reads no batch beyond the last."""
     start = 0
     for batch in batches:

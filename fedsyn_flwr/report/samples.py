@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from fedsyn_flwr import build
 from fedsyn_flwr import config as configs
-from fedsyn_flwr.data import ImageSet, get_spec, normalise
+from fedsyn_flwr.data import ImageSet, normalise
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.report.curves import Run
 from fedsyn_flwr.server.tracking import POOL
@@ -96,7 +96,7 @@ class Source:
     @torch.no_grad()
     def features(self, images: Pixels) -> Pixels:
         """Features (N, d) of pixels (N, C, H, W) under the run's final model."""
-        spec, x = get_spec(self.config.data.dataset), torch.from_numpy(images)
+        spec, x = build.spec(self.config), torch.from_numpy(images)
         parts = (normalise(part * 255, spec.mean, spec.std) for part in x.split(BATCH))
         return torch.cat([self.model.forward_features(part) for part in parts]).numpy()
 

@@ -12,6 +12,7 @@ from fedsyn_flwr.config import (
     kebab,
 )
 from fedsyn_flwr.data import get_spec
+from fedsyn_flwr.data.user_set import is_user_set
 from fedsyn_flwr.server import mrtf_variants, server_optimizer
 
 OF_PARTITION = {
@@ -20,6 +21,16 @@ OF_PARTITION = {
     "natural-column": "natural",
     "labels": "own",
 }
+OF_USER_SET = (
+    "image-size",
+    "image-channels",
+    "image-mean",
+    "image-std",
+    "image-column",
+    "label-column",
+    "test-fraction",
+    "unseen-test-classes",
+)
 OF_FEDGEN = "server-threads"  # its generator is trained on the server, without a refinement, too
 SWITCHED = {
     kebab(field.name): switch
@@ -43,7 +54,12 @@ def remarks(config: Config) -> list[str]:
             "made, and the clients train as in FedAvg"
         )
     data = config.data
-    if data.data_dir and get_spec(data.dataset).hub is None and not data.labels:
+    if (
+        data.data_dir
+        and not is_user_set(data.dataset)
+        and get_spec(data.dataset).hub is None
+        and not data.labels
+    ):
         found.append(
             f"note: the images of {data.data_dir} are taken for {data.dataset}, with their mean "
             "and deviation; name theirs, such as dataset = mnist"
@@ -68,6 +84,8 @@ def unused(config: Config) -> list[str]:
     for key, partition in OF_PARTITION.items():
         if config.data.partition != partition:
             reasons[key] = f"partition = {config.data.partition}"
+    if not is_user_set(config.data.dataset):
+        reasons |= dict.fromkeys(OF_USER_SET, f"dataset = {config.data.dataset}")
     resolved = {**values, **decided(config)}
     for key, switch in SWITCHED.items():
         if resolved[switch] == "none":

@@ -30,7 +30,7 @@ def run_folder(run_config: config.RunConfig) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     parts = (run_config.get(key, "") for key in ("strategy", "dataset"))
     default = "-".join([*map(str, parts), f"seed{run_config.get('seed', '')}", stamp])
-    return root / str(run_config.get("run-name") or default)
+    return root / str(run_config.get("run-name") or config.as_name(default))
 
 
 def build_server(run_config: config.RunConfig) -> ServerAppComponents:

@@ -4,14 +4,13 @@ A grid has no state of its own: what is left to do is read from the runs' folder
 command goes on after whatever ended it.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal, Self
 
-from fedsyn_flwr.config import Scalar
+from fedsyn_flwr.config import Scalar, as_name
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.report import measures
 from fedsyn_flwr.report.aggregate import Record, Setting
@@ -197,7 +196,7 @@ def standing_of(plan: Plan) -> Standing:
 def run_name(conf: str, method: str, setting: Setting, seed: int) -> str:
     """``digits-hfmds-learning-rate=0.1-s0``; letters that a name cannot have become ``_``."""
     parts = [conf, method, *(f"{key}={scalar(value)}" for key, value in setting), f"s{seed}"]
-    return re.sub(r"[^\w.+=-]", "_", "-".join(parts))
+    return as_name("-".join(parts))
 
 
 class SharedLink:

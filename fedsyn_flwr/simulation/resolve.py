@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsyn_flwr import config as configs
-from fedsyn_flwr.config import APP_DIR, Config, RunConfig, Scalar
+from fedsyn_flwr.config import APP_DIR, Config, RunConfig, Scalar, as_name
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.report.files import read_config, read_status
 from fedsyn_flwr.simulation.resources import Options
@@ -242,7 +242,8 @@ def default_name(config: Config) -> str:
     """``hfmds-digits-seed0-20261130-014632``."""
     federation = config.federation
     now = time.strftime("%Y%m%d-%H%M%S")
-    return f"{federation.strategy}-{config.data.dataset}-seed{federation.seed}-{now}"
+    dataset = as_name(config.data.dataset)
+    return f"{federation.strategy}-{dataset}-seed{federation.seed}-{now}"
 
 
 def results_folder(run_config: RunConfig) -> Path:
