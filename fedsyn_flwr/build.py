@@ -28,6 +28,8 @@ def images(config: Config, split: Literal["train", "test"]) -> ImageSet:
     if split == "train":
         return _load(data.dataset, "train", "data-dir", data.data_dir, data.limit_train)
     own, folder = data.transductive_dataset, data.transductive_data_dir
+    if config.evaluation.server_data == "none" and not own and not folder:
+        return _nothing(config)
     if not own and not folder:
         return _load(data.dataset, "test", "data-dir", data.data_dir, data.limit_test)
     key, name = "transductive-data-dir", own or data.dataset
@@ -36,6 +38,17 @@ def images(config: Config, split: Literal["train", "test"]) -> ImageSet:
     channels, size = _training_shape(config)
     adapted = adapt(torch.from_numpy(np.array(test.images)), channels, size)
     return replace(test, images=adapted.numpy())
+
+
+def _nothing(config: Config) -> ImageSet:
+    """No image, of the training images' size: what a server without a test set holds."""
+    if config.data.partition == SCHEME:
+        spec, names = get_spec(config.data.dataset), label_list(config)
+        shape: tuple[int, ...] = (spec.channels, spec.size, spec.size)
+    else:
+        train = images(config, "train")
+        shape, names = train.images.shape[1:], train.class_names
+    return ImageSet(np.zeros((0, *shape), np.uint8), np.zeros(0, np.int64), {}, names)
 
 
 def _training_shape(config: Config) -> tuple[int, int]:
