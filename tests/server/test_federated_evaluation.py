@@ -93,7 +93,8 @@ def test_what_is_held_out_is_never_trained_on(tmp_path: Path) -> None:
     whole = Worker(config.load({**keys, "client-test-fraction": 0.0}), CLIENTS)
     for k in range(CLIENTS):
         train, test = set(worker.rows(k).tolist()), set(worker.held_out(k)[1].tolist())
-        assert not train & test and train | test == set(whole.rows(k).tolist())
+        assert not train & test
+        assert train | test == set(whole.rows(k).tolist())
         assert len(test) == pytest.approx(0.25 * len(whole.rows(k)), abs=10)
         labels = worker.data.y(whole.rows(k)).numpy()
         held = np.bincount(worker.data.y(worker.held_out(k)[1]).numpy(), minlength=10)
@@ -112,7 +113,8 @@ def test_a_server_without_a_test_set(tmp_path: Path) -> None:
     rows = run.rows()
     assert all("server/test_accuracy" not in row for row in rows)
     found = [(row["round"], row["clients/test_accuracy"]) for row in rows]
-    assert measures.accuracies(rows) == found and len(found) == 2
+    assert measures.accuracies(rows) == found
+    assert len(found) == 2
     assert measures.best(rows) == max(accuracy for _, accuracy in found)
     assert json.loads((run.folder / "status.json").read_text())["status"] == "completed"
     with_test = Federation(tmp_path / "other", CLIENTS, **KEYS).run()
@@ -148,9 +150,11 @@ def test_whom_it_asks(tmp_path: Path) -> None:
     keys = {**KEYS, "num-server-rounds": 3, "evaluate-every": 2, "fraction-evaluate": 0.25}
     run = Federation(tmp_path, CLIENTS, Counting, **keys, **{"min-evaluate-clients": 3}).run()
     rounds = [number for number, _ in asked]
-    assert sorted(rounds) == [2, 2, 2, 3, 3, 3] and len(set(asked)) == 6
+    assert sorted(rounds) == [2, 2, 2, 3, 3, 3]
+    assert len(set(asked)) == 6
     first, *others = run.rows()
-    assert not of(first, "clients") and not of(first, "personalised")
+    assert not of(first, "clients")
+    assert not of(first, "personalised")
     assert all(row["clients/tested"] <= 3 and of(row, "personalised") for row in others)
 
 
@@ -182,7 +186,8 @@ def test_an_impossible_evaluation_is_refused(
     (row,) = run.rows()
     assert row["clients/evaluation_rejected"] == row["clients/evaluation_failed"] == 1
     (said,) = run.strategy.record.reasons
-    assert said.startswith("client 1: ") and reason in said
+    assert said.startswith("client 1: ")
+    assert reason in said
     pairs = [probabilities(run, run.model, k) for k in (0, 2, 3)]
     assert of(row, "clients") == pytest.approx(expected(pairs, "clients"), rel=1e-5)
     assert row["clients/failed"] == 0
@@ -211,7 +216,8 @@ def test_a_client_that_is_not_there_only_misses_the_evaluation(tmp_path: Path) -
 
     run = Federation(tmp_path, CLIENTS, Silent, **{**ALONE, "num-server-rounds": 1}).run()
     (row,) = run.rows()
-    assert row["clients/evaluation_failed"] == 1 and "clients/evaluation_rejected" not in row
+    assert row["clients/evaluation_failed"] == 1
+    assert "clients/evaluation_rejected" not in row
 
 
 def test_under_flowers_own_server(tmp_path: Path) -> None:
@@ -231,7 +237,8 @@ def test_at_the_defaults_nobody_is_asked(tmp_path: Path) -> None:
 
     run = Federation(tmp_path, CLIENTS, Deaf, **{**KEYS, "client-test-fraction": 0.0}).run()
     for row in run.rows():
-        assert not of(row, "clients") and "clients/evaluation_failed" not in row
+        assert not of(row, "clients")
+        assert "clients/evaluation_failed" not in row
     assert all("measure" not in call for proxy in run.proxies for call in proxy.calls)
 
 
@@ -251,14 +258,16 @@ def test_what_cannot_be_is_one_line_before_training(
 ) -> None:
     with pytest.raises(UserError, match=line) as error:
         Federation(tmp_path, CLIENTS, **{**ALONE, **keys})
-    assert "\n" not in str(error.value) and not (tmp_path / "run").exists()
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
 
 
 def test_mrtf_may_distil_on_a_pool(tmp_path: Path) -> None:
     quick = {"synthesis-every": 1, "synthesis-per-client": 4, "synthesis-steps": 2}
     keys = {**ALONE, **quick, "strategy": "hfmds-mrtf", "transductive-set": "pool"}
     run = Federation(tmp_path, CLIENTS, **keys, **{"mrtf-steps": 2}).run()
-    assert measures.best(run.rows()) is not None and run.strategy.refiner.refined is not None
+    assert measures.best(run.rows()) is not None
+    assert run.strategy.refiner.refined is not None
 
 
 def test_figures_by_hand() -> None:
@@ -269,7 +278,8 @@ def test_figures_by_hand() -> None:
     clients = [client((k % 3, 2), (1, 1)) for k in range(11)] + [client((0, 0), (0, 0))]
     found = figures(clients, "clients")
     accuracies = [(k % 3 + 1) / 3 for k in range(11)]
-    assert found["clients/tested"] == 11 and found["clients/test_examples"] == 33
+    assert found["clients/tested"] == 11
+    assert found["clients/test_examples"] == 33
     assert found["clients/test_accuracy_worst10"] == pytest.approx(1 / 3)  # the lowest two of 11
     assert found["clients/test_accuracy_mean"] == pytest.approx(np.mean(accuracies))
     assert found["clients/class_0_accuracy"] == 10 / 22
