@@ -275,12 +275,13 @@ def test_figures_by_hand() -> None:
         right, seen = (np.array(column) for column in zip(*pairs, strict=True))
         return Scores(1.0, right, seen)
 
-    clients = [client((k % 3, 2), (1, 1)) for k in range(11)] + [client((0, 0), (0, 0))]
+    clients = [client((k, 10), (0, 1)) for k in range(11)] + [client((0, 0), (0, 0))]
     found = figures(clients, "clients")
-    accuracies = [(k % 3 + 1) / 3 for k in range(11)]
     assert found["clients/tested"] == 11
-    assert found["clients/test_examples"] == 33
-    assert found["clients/test_accuracy_worst10"] == pytest.approx(1 / 3)  # the lowest two of 11
-    assert found["clients/test_accuracy_mean"] == pytest.approx(np.mean(accuracies))
-    assert found["clients/class_0_accuracy"] == 10 / 22
+    assert found["clients/test_examples"] == 121
+    assert found["clients/test_accuracy_worst10"] == pytest.approx(0.5 / 11)  # of the lowest two
+    assert found["clients/test_accuracy_mean"] == pytest.approx(5 / 11)
+    assert found["clients/test_accuracy_std"] == pytest.approx(10**0.5 / 11)
+    assert found["clients/class_0_accuracy"] == 55 / 110
+    assert found["clients/class_1_accuracy"] == 0
     assert figures(clients[-1:], "clients") == {}
