@@ -86,6 +86,8 @@ def images(config: Config, split: Literal["train", "test"]) -> ImageSet:
     if split == "train":
         return _own_images(data, "train", data.limit_train)
     own, folder = data.transductive_dataset, data.transductive_data_dir
+    if config.evaluation.server_data == "none" and not own and not folder:
+        return _nothing(config)
     if not own and not folder:
         return _own_images(data, "test", data.limit_test)
     key, name = "transductive-data-dir", own or data.dataset
@@ -94,6 +96,17 @@ def images(config: Config, split: Literal["train", "test"]) -> ImageSet:
     channels, size = _training_shape(config)
     adapted = adapt(torch.from_numpy(np.array(test.images)), channels, size)
     return replace(test, images=adapted.numpy())
+
+
+def _nothing(config: Config) -> ImageSet:
+    """No image, of the training images' size: what a server without a test set holds."""
+    if config.data.partition == SCHEME:
+        _known, names = spec(config), label_list(config)
+        shape: tuple[int, ...] = (known.channels, known.size, known.size)
+    else:
+        train = images(config, "train")
+        shape, names = train.images.shape[1:], train.class_names
+    return ImageSet(np.zeros((0, *shape), np.uint8), np.zeros(0, np.int64), {}, names)
 
 
 def _training_shape(config: Config) -> tuple[int, int]:

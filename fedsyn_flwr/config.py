@@ -172,6 +172,25 @@ class PrivacyConfig:
 
 
 @dataclass(frozen=True, config=SETTINGS)
+class EvaluationConfig:
+    """Who measures the model beside the server, and on what.
+
+    ``client_test_fraction`` = 0 with ``server_data`` = "test" is evaluation by the server alone.
+    """
+
+    client_test_fraction: Annotated[float, Field(ge=0, lt=1)]
+    fraction_evaluate: Share
+    min_evaluate_clients: Count
+    server_data: Literal["test", "none"]
+
+    @property
+    def federated(self) -> bool:
+        """Whether clients have test images, and are asked."""
+        held_out = self.client_test_fraction > 0 or self.server_data == "none"
+        return held_out and self.fraction_evaluate > 0
+
+
+@dataclass(frozen=True, config=SETTINGS)
 class OutputConfig:
     """What is measured and where it is kept."""
 
@@ -193,6 +212,7 @@ CONCERNS: dict[str, Any] = {
     "server": ServerOptimizerConfig,
     "refinement": RefinementConfig,
     "privacy": PrivacyConfig,
+    "evaluation": EvaluationConfig,
     "output": OutputConfig,
 }
 
@@ -211,6 +231,7 @@ class Config:
     server: ServerOptimizerConfig
     refinement: RefinementConfig
     privacy: PrivacyConfig
+    evaluation: EvaluationConfig
     output: OutputConfig
     params: Any
     raw: dict[str, Any]

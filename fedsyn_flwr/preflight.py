@@ -1,12 +1,14 @@
 """Everything that can be known to be wrong before training starts."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from fedsyn_flwr import build
-from fedsyn_flwr.config import Config
-from fedsyn_flwr.data import label_table, listings
+from fedsyn_flwr.config import Config, defaults
+from fedsyn_flwr.data import ImageSet, label_table, listings
+from fedsyn_flwr.data.holdout import quotas
 from fedsyn_flwr.data.own import SCHEME
 from fedsyn_flwr.data.user_set import FOLDER
 from fedsyn_flwr.errors import UserError
@@ -35,7 +37,45 @@ def check(config: Config, num_clients: int) -> None:
             "both must have one size"
         )
     build.network(config, _shape(train.images))
-    build.partitions(config, train, num_clients)
+    parts = build.partitions(config, train, num_clients)
+    _check_evaluation(config, num_clients)
+    fraction = config.evaluation.client_test_fraction
+    if fraction and config.evaluation.federated and not any(_held_out(config, train, parts)):
+        raise UserError(
+            f"client-test-fraction = {fraction}: no client has images enough to hold one out; "
+            "raise it, or give the clients more images"
+        )
+
+
+def _held_out(config: Config, train: ImageSet, parts: list[np.ndarray]) -> Iterator[int]:
+    """How many images each client holds out."""
+    generator = np.random.default_rng(0)  # their number does not depend on it
+    for part in parts:
+        counts = np.bincount(train.labels[part])
+        share = config.evaluation.client_test_fraction
+        yield int(quotas(counts[counts > 0], share, generator).sum())
+
+
+def _check_evaluation(config: Config, num_clients: int) -> None:
+    """Refuse an evaluation by clients that cannot be."""
+    wanted = config.evaluation
+    if wanted.server_data == "none":
+        if not wanted.fraction_evaluate:
+            raise UserError(
+                'fraction-evaluate = 0.0 with server-data = "none": nobody would measure the '
+                "model; set it to a share of the clients"
+            )
+        if not wanted.client_test_fraction and config.data.partition != SCHEME:
+            raise UserError(
+                'server-data = "none" with client-test-fraction = 0.0: nobody would have test '
+                "images; let the clients hold some out, such as client-test-fraction = 0.2"
+            )
+    least = defaults()["min-evaluate-clients"]
+    if wanted.federated and wanted.min_evaluate_clients not in (least, *range(num_clients + 1)):
+        raise UserError(
+            f"min-evaluate-clients = {wanted.min_evaluate_clients}: the run has {num_clients} "
+            "clients"
+        )
 
 
 def label_notes(config: Config) -> list[str]:
@@ -80,6 +120,7 @@ def check_own(config: Config) -> None:
             f"num-clients = 0: with partition = {SCHEME!r} say how many SuperNodes the run has"
         )
     _check_folders(config)
+    _check_evaluation(config, config.federation.num_clients)
     labels, test = build.label_list(config), build.images(config, "test")
     if test.class_names != labels and not config.data.transductive_dataset:
         raise UserError(

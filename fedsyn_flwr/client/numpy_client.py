@@ -14,11 +14,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedsyn_flwr.client.own_state import OwnState
+from fedsyn_flwr.client.testing import scores
 from fedsyn_flwr.client.training import Batch, LocalResult, Loss, train_local
 from fedsyn_flwr.client.worker import Worker
 from fedsyn_flwr.compute.cost_meter import Meter
 from fedsyn_flwr.compute.cuda_graphs import Passes, is_replayable, plainly, replayable
 from fedsyn_flwr.errors import UserError
+from fedsyn_flwr.messages.client_scores import Scores
 from fedsyn_flwr.messages.instruction import PARTITION, PHASE, TRAIN_LOSS, Instruction
 from fedsyn_flwr.messages.payload import Group, Groups, fetched, is_shared, pack, unpack
 from fedsyn_flwr.messages.transport import PROBE, SEEN, seen
@@ -213,10 +215,28 @@ class FedClient(NumPyClient):
         groups = self.receive(parameters, Instruction.read(config))
         answer, metrics = self.answer(groups)
         metrics |= {PARTITION: self.partition, PHASE: self.round.phase, **self.own.said}
+        if self.round.measure:  # the model as trained: whatever is sent, noise is not in it
+            metrics |= self.tested(self.flat.module).words()
         share = (
             partial(self.worker.slots.write, message=self.round.occasion) if by_reference else None
         )
         return pack(answer, self.flat.layout, share), len(self.indices), metrics
+
+    def evaluate(
+        self, parameters: NDArrays, config: dict[str, Scalar]
+    ) -> tuple[float, int, dict[str, Scalar]]:
+        """The received model on this client's test images: loss, how many, counts by class."""
+        self.partition = Instruction.read(config).partition
+        groups = unpack(fetched(parameters), self.flat.layout)
+        # not the resident model, whose memory the last answer may still be read from
+        found = self.tested(self.frozen(0, groups["model"]))
+        return found.loss, found.examples, {PARTITION: self.partition, **found.words()}
+
+    def tested(self, model: SplitModel) -> Scores:
+        """A model on the images that this client never trains on."""
+        data, indices = self.worker.held_out(self.partition)
+        size = self.worker.settings.output.eval_batch_size
+        return scores(model, data, indices, self.flat.module.num_classes, size)
 
     def receive(self, parameters: NDArrays, instruction: Instruction) -> Groups:
         """Open a message; its model, if it has one, is the resident one then."""

@@ -18,18 +18,35 @@ class OwnData:
     path: Path
     name: str
 
+    @property
+    def has_test(self) -> bool:
+        """Whether there is a test split beside the training images."""
+        return (self.path / "test").is_dir() and (self.path / "train").is_dir()
+
+    def load_test(self, settings: Config) -> ImageSet | None:
+        """The node's test split, ``test`` beside ``train``; None without one.
+
+        Raises
+        ------
+        UserError
+            As `load`.
+        """
+        return self._load(settings, self.path / "test") if self.has_test else None
+
     def load(self, settings: Config) -> ImageSet:
-        """The node's images, with the run's class indices.
+        """The node's training images, with the run's class indices.
 
         Raises
         ------
         UserError
             Naming the node and what is wrong with its data.
         """
-        data = settings.data
+        return self._load(settings, self.path, settings.data.limit_train)
+
+    def _load(self, settings: Config, path: Path, limit: int = 0) -> ImageSet:
         spec, labels = build.spec(settings), build.label_list(settings)
         try:
-            return load_own(spec, self.path, labels, limit=data.limit_train)
+            return load_own(spec, path, labels, limit=limit)
         except UserError as error:
             raise UserError(f"SuperNode {self.name}: {error}") from None
 

@@ -17,15 +17,18 @@ from fedsyn_flwr.client.training import Batch
 from fedsyn_flwr.compute.cuda_graphs import Graphs
 from fedsyn_flwr.compute.device import bound_memory, gpu_share
 from fedsyn_flwr.compute.process import keep_freed_memory
-from fedsyn_flwr.data import ImageSet, augment
+from fedsyn_flwr.data import ImageSet, ResidentData, augment
+from fedsyn_flwr.data.holdout import hold_out
 from fedsyn_flwr.data.own import SCHEME
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.messages.shared_memory import Slots
 from fedsyn_flwr.models.flat_model import KINDS, FlatModel
+from fedsyn_flwr.rng import numpy_generator
 
 Scalar = config.Scalar
 T = TypeVar("T")
 Holding = int | OwnData
+Split = tuple[list[np.ndarray], list[np.ndarray]]
 UNPLACED = -1
 
 
@@ -50,7 +53,12 @@ class Worker:
         self.own = holding if isinstance(holding, OwnData) else None
         train, parts = held(settings, holding)
         self.data = resident(settings, train, self.device)
+        parts, held_out = self.split(train.labels, parts)
         self.partitions = [torch.from_numpy(part) for part in parts]
+        self.tests = [torch.from_numpy(part) for part in held_out]
+        self.test_data = self.data
+        if self.own and settings.evaluation.federated:
+            self.bring(self.own)
         self.flat = flat_model(settings, self.data.shape, self.device)
         self.augmented = build.augments(settings)
         self.spares: list[FlatModel] = []
@@ -61,6 +69,36 @@ class Worker:
     def rows(self, partition: int) -> Tensor:
         """Indices of a client's samples, shape (n,); on a node with its own data all there are."""
         return self.partitions[0 if self.own else partition]
+
+    def split(self, labels: np.ndarray, parts: list[np.ndarray]) -> Split:
+        """What each client trains on, and what it holds out."""
+        fraction = self.settings.evaluation.client_test_fraction
+        brings = self.own is not None and self.own.has_test
+        if not fraction or brings:
+            return parts, [part[:0] for part in parts]
+        seed = self.settings.federation.seed
+        pairs = [
+            hold_out(part, labels[part], fraction, numpy_generator(seed, self.owner(k), "held-out"))
+            for k, part in enumerate(parts)
+        ]
+        return [train for train, _ in pairs], [test for _, test in pairs]
+
+    def bring(self, own: OwnData) -> None:
+        """Test on the node's own test split, where it has one."""
+        test = own.load_test(self.settings)
+        if test is None:
+            return
+        self.test_data = resident(self.settings, test, self.device)
+        if self.test_data.shape != self.data.shape:
+            raise UserError(
+                f"SuperNode {own.name}: its test images are {self.test_data.shape}, those it "
+                f"trains on {self.data.shape} (channels, height, width): resize them"
+            )
+        self.tests = [torch.arange(len(self.test_data))]
+
+    def held_out(self, partition: int) -> tuple[ResidentData, Tensor]:
+        """A client's test images: data, and indices of those that are its, shape (n,)."""
+        return self.test_data, self.tests[0 if self.own else partition]
 
     def owner(self, partition: int) -> int | str:
         """What a client's state is kept under: unlike a place given by the server, a node's name

@@ -35,6 +35,8 @@ class Instruction:
     last, last_settled : int
         The last round in which the server counted this client's answer, and the same of the last
         settled round; 0 for none.
+    measure : bool
+        Whether the client is to test its own model after local training.
     """
 
     run: str
@@ -45,6 +47,7 @@ class Instruction:
     partition: int = 0
     last: int = 0
     last_settled: int = 0
+    measure: bool = False
 
     @property
     def occasion(self) -> tuple[str, int, str]:
@@ -62,6 +65,7 @@ class Instruction:
             "partition": self.partition,
             "last": self.last,
             "last-settled": self.last_settled,
+            **({"measure": True} if self.measure else {}),
         }
 
     @classmethod
@@ -76,4 +80,5 @@ class Instruction:
             partition=int(config["partition"]),
             last=int(config["last"]),
             last_settled=int(config["last-settled"]),
+            measure=bool(config.get("measure", False)),
         )

@@ -184,9 +184,9 @@ def points(rows: Rows, x: X, measure: str = ACCURACY) -> tuple[Floats, Floats]:
     keys = {"seconds": ("seconds/round",), "bytes": ("bytes/down", "bytes/up"), "rounds": ()}[x]
     along = measures.running_totals(rows, *keys) if keys else [row["round"] for row in rows]
     pairs = [
-        (a, row[measure])
+        (a, measures.value(row, measure))
         for a, row in zip(along, rows, strict=True)
-        if row.get(measure) is not None
+        if measures.value(row, measure) is not None
     ]
     found = np.array(pairs, dtype=float).reshape(-1, 2)
     return found[:, 0], found[:, 1]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 from fedsyn_flwr.report.console import Silent
 from fedsyn_flwr.report.estimate import Line, grid_seconds_left, human_seconds, seconds_left
-from fedsyn_flwr.report.measures import ACCURACY
+from fedsyn_flwr.report.measures import ACCURACY, value
 from fedsyn_flwr.report.progress import Row, number, phase_text, rounds_done
 
 if TYPE_CHECKING:
@@ -51,8 +51,9 @@ class LineListener(Silent):
         """A round has finished."""
         if row.get("seconds/round") is not None:
             self._line.pace.append(row["seconds/round"])
-        if row.get(ACCURACY) is not None:
-            self._line.accuracy = row[ACCURACY]
+        accuracy = value(row, ACCURACY)
+        if accuracy is not None:
+            self._line.accuracy = accuracy
         if self._at_ease is not None:
             self._at_ease()
 

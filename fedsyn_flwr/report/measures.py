@@ -7,15 +7,34 @@ from typing import Any
 Rows = Sequence[Mapping[str, Any]]
 
 ACCURACY = "server/test_accuracy"
+STAND_INS = {ACCURACY: "clients/test_accuracy", "server/test_loss": "clients/test_loss"}
+"""Where the server has no test set: the same over all of the clients' samples."""
 RECENT = 5
 """How many of the last evaluations are averaged where single ones swing from round to round."""
-MEASURED = ("synthesis/", "privacy/", "gan/", "averaged/", "ensemble/", "refined/", "dp/")
+MEASURED = (
+    "clients/test_",
+    "personalised/test_",
+    "synthesis/",
+    "privacy/",
+    "gan/",
+    "averaged/",
+    "ensemble/",
+    "refined/",
+    "dp/",
+)
 """Prefixes of what only some methods measure."""
 
 
+def value(row: Mapping[str, Any], key: str) -> Any:
+    """A round's figure, or the clients' where the server has no test set; None without either."""
+    found = row.get(key)
+    return row.get(STAND_INS.get(key, key)) if found is None else found
+
+
 def accuracies(rows: Rows) -> list[tuple[int, float]]:
-    """(round, server/test_accuracy) of the rounds with an evaluation."""
-    return [(row["round"], row[ACCURACY]) for row in rows if row.get(ACCURACY) is not None]
+    """(round, accuracy of the global model) of the rounds with an evaluation."""
+    pairs = [(row["round"], value(row, ACCURACY)) for row in rows]
+    return [pair for pair in pairs if pair[1] is not None]
 
 
 def best(rows: Rows) -> float | None:
@@ -30,7 +49,8 @@ def final(rows: Rows) -> float | None:
 
 def recent(rows: Rows, key: str = ACCURACY) -> float | None:
     """Mean of a key's last five values (all where there are fewer), None without any."""
-    return mean([row[key] for row in rows if row.get(key) is not None][-RECENT:])
+    values = [value(row, key) for row in rows]
+    return mean([found for found in values if found is not None][-RECENT:])
 
 
 def rounds_to(rows: Rows, target: float) -> int | None:
@@ -63,7 +83,7 @@ def measured(rows: Rows) -> dict[str, float]:
     values = {}
     for row in rows:
         values.update({k: v for k, v in row.items() if k.startswith(MEASURED) and _is_number(v)})
-    means = {key: recent(rows, key) for key in values if key.endswith("_accuracy")}
+    means = {key: recent(rows, key) for key in values if "_accuracy" in key}
     return values | {key: value for key, value in means.items() if value is not None}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from fedsyn_flwr.files import write_whole
 from fedsyn_flwr.report.files import read_lines, read_status
+from fedsyn_flwr.report.measures import value
 
 Row = Mapping[str, Any]
 Stamp = tuple[int, int, int]
@@ -121,8 +122,8 @@ def round_line(row: Row, rounds: int) -> str:
     """
     place = f"{row['round']}/{rounds}"
     line = (
-        f"{place:>6}  {number(row.get('server/test_accuracy'), 4):>8}"
-        f"  {number(row.get('server/test_loss'), 4):>9}"
+        f"{place:>6}  {number(value(row, 'server/test_accuracy'), 4):>8}"
+        f"  {number(value(row, 'server/test_loss'), 4):>9}"
         f"  {number(row.get('clients/train_loss'), 4):>10}"
         f"  {number(row.get('seconds/round'), 1):>8}"
         f"  {human_bytes(row.get('bytes/down', 0)):>9}  {human_bytes(row.get('bytes/up', 0)):>9}"

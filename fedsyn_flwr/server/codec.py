@@ -54,6 +54,7 @@ class MessageCodec:
         pool: int,
         model: tuple[Groups, Parameters],
         extra: Callable[[int], Groups],
+        measure: bool = False,
     ) -> dict[int, FitIns]:
         """A message for each client; clients that get the same arrays share their bytes.
 
@@ -67,6 +68,8 @@ class MessageCodec:
             What all of them get, as groups and as it travels.
         extra : callable
             Partition → groups beside it; the same objects where shared.
+        measure : bool
+            Whether clients are to test their own models.
 
         Returns
         -------
@@ -88,6 +91,7 @@ class MessageCodec:
                 settled=min(self.versions.settled, server_round - 1),
                 pool=pool,
                 partition=partition,
+                measure=measure,
                 **self.versions.of(partition),
             )
             messages[partition] = FitIns(encoded[key], instruction.config())

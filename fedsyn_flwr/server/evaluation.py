@@ -1,5 +1,7 @@
 """Accuracy and loss of a model on the server's test set."""
 
+import math
+
 import torch
 from torch.nn import functional as F
 
@@ -24,7 +26,12 @@ class Evaluator:
 
     @torch.no_grad()
     def __call__(self, model: SplitModel) -> tuple[float, float]:
-        """Mean cross-entropy in nats and accuracy in [0, 1]; the model is left in eval mode."""
+        """Mean cross-entropy in nats and accuracy in [0, 1]; the model is left in eval mode.
+
+        Both are nan where the server has no images.
+        """
+        if not len(self.data):
+            return math.nan, math.nan
         model.eval()
         loss, right = torch.zeros((), dtype=torch.float64), 0
         for indices in torch.arange(len(self.data)).split(self.batch_size):

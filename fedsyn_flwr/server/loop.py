@@ -85,6 +85,9 @@ class FedServer(Server):
             if "server/test_loss" in metrics:
                 history.add_loss_centralized(server_round, metrics["server/test_loss"])
                 history.add_metrics_centralized(server_round, metrics)
+            if "clients/test_loss" in metrics:
+                history.add_loss_distributed(server_round, metrics["clients/test_loss"])
+                history.add_metrics_distributed(server_round, metrics)
 
     def one_round(self, server_round: int, timeout: float | None) -> Metrics:
         """One round with its evaluation; returns its metrics."""
@@ -122,13 +125,26 @@ class FedServer(Server):
         return len(messages) - failures >= needed and failures < len(messages)
 
     def evaluate(self, server_round: int, metrics: Metrics) -> None:
-        """Add the test set's accuracy and loss to a round's metrics."""
+        """Add accuracy and loss, on the server's test set and on the clients', to a round's."""
         self.show("evaluation", 0, 1)
         start = time.perf_counter()
         result = self.strategy.evaluate(server_round, self.parameters)
         if result is not None:
             metrics.update(result[1])
+        self.ask_clients(server_round, metrics)
         metrics["seconds/evaluation"] = time.perf_counter() - start
+
+    def ask_clients(self, server_round: int, metrics: Metrics) -> None:
+        """Add what the clients find out about the model on images of their own."""
+        strategy = self.strategy
+        messages = strategy.questions(server_round, self.parameters)
+        if not messages:
+            return
+        timeout, progress = strategy.federation.round_timeout, self.reporter("evaluation")
+        for reply in exchange(strategy.roster, messages, timeout, progress):
+            strategy.tests.receive(reply)
+        metrics.update({**strategy.record.metrics, **strategy.tests.figures()})
+        self.print_reasons()
 
     def checkpoint(self, server_round: int, num_rounds: int) -> None:
         """Keep the state every ``checkpoint-every`` rounds; rounds up to it are settled then."""
@@ -166,6 +182,7 @@ class FedServer(Server):
         for name, key, form in (
             ("accuracy", "server/test_accuracy", "{:.4f}"),
             ("test loss", "server/test_loss", "{:.4f}"),
+            ("clients' accuracy", "clients/test_accuracy", "{:.4f}"),
             ("train loss", "clients/train_loss", "{:.4f}"),
             ("seconds", "seconds/round", "{:.2f}"),
             ("bytes down", "bytes/down", "{:,}"),

@@ -90,6 +90,8 @@ def unused(config: Config) -> list[str]:
     for key, switch in SWITCHED.items():
         if resolved[switch] == "none":
             reasons[key] = f"{switch} = none"
+    if not config.evaluation.federated:
+        reasons |= unasked(config)
     if not config.privacy.dp_sigma:
         reasons["dp-delta"] = "dp-sigma = 0"
     return [
@@ -97,6 +99,13 @@ def unused(config: Config) -> list[str]:
         for key, reason in reasons.items()
         if values[key] != defaults()[key]
     ]
+
+
+def unasked(config: Config) -> dict[str, str]:
+    """Keys of an evaluation by clients in a run without one, each with the reason."""
+    if config.evaluation.client_test_fraction:
+        return {"min-evaluate-clients": "fraction-evaluate = 0"}
+    return dict.fromkeys(("min-evaluate-clients", "fraction-evaluate"), "client-test-fraction = 0")
 
 
 def decided(config: Config) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from fedsyn_flwr.server.aggregator import Aggregator
 from fedsyn_flwr.server.client_versions import ClientVersions
 from fedsyn_flwr.server.codec import MessageCodec
 from fedsyn_flwr.server.evaluation import Evaluator
+from fedsyn_flwr.server.federated_evaluation import FederatedEvaluation
 from fedsyn_flwr.server.refinement import Refiner
 from fedsyn_flwr.server.roster import Roster
 from fedsyn_flwr.server.round_record import RoundRecord
@@ -52,7 +53,7 @@ class Parts:
         The server's model: initial weights, later a place to evaluate and refine in.
     evaluator : Evaluator
         The test set.
-    codec, aggregator, server_optimizer, refiner, accountant, record, versions, roster, pool
+    codec, aggregator, server_optimizer, refiner, accountant, record, versions, roster, pool, tests
         See their classes; no refiner without a refinement, an empty pool where nobody makes one.
     """
 
@@ -68,6 +69,7 @@ class Parts:
     versions: ClientVersions
     roster: Roster
     pool: SyntheticPool
+    tests: FederatedEvaluation
 
     @classmethod
     def build(
@@ -109,6 +111,7 @@ class Parts:
             versions=versions,
             roster=Roster(federation.node_timeout, data.shape),
             pool=SyntheticPool(data, classes, config, record, presets.soft_labels),
+            tests=FederatedEvaluation(config, classes, record),
         )
 
     def state(self) -> tuple[Group, dict[str, Any]]:

@@ -241,7 +241,8 @@ def chosen(config: Config, preset: str, makes_pool: bool, flat: FlatModel) -> Re
     Raises
     ------
     UserError
-        If the key names another refinement than the method, or a pool that never comes.
+        If the key names another refinement than the method, a pool that never comes, or the
+        test images of a server that has none.
     """
     settings = resolved(config.refinement, preset)
     if "none" in (settings.refinement, settings.mrtf_modules):
@@ -250,5 +251,17 @@ def chosen(config: Config, preset: str, makes_pool: bool, flat: FlatModel) -> Re
         raise UserError(
             f'transductive-set = "pool": {config.federation.strategy} makes no synthetic images; '
             'use "test", or a strategy that makes some, such as hfmds'
+        )
+    data = config.data
+    named = data.transductive_dataset or data.transductive_data_dir
+    if (
+        config.evaluation.server_data == "none"
+        and settings.transductive_set == "test"
+        and not named
+    ):
+        raise UserError(
+            f'server-data = "none": {settings.refinement} distils on images that the server has: '
+            "name some by transductive-dataset or transductive-data-dir, or set transductive-set = "
+            '"pool" with a strategy that makes one, such as hfmds'
         )
     return Refiner(config, settings, flat)

@@ -9,13 +9,16 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import Lock
 
-from flwr.common import Code, FitIns, FitRes
+from flwr.common import Code, EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters
 from flwr.server.client_proxy import ClientProxy
 
 from fedsyn_flwr.errors import UserError
+from fedsyn_flwr.messages.client_scores import TEST_LOSS
 from fedsyn_flwr.messages.payload import hold, may_be_read_late, nbytes, points
 from fedsyn_flwr.messages.shared_memory import SenderGone
 from fedsyn_flwr.rng import numpy_generator
+
+Message = FitIns | EvaluateIns
 
 ATTEMPTS = 3
 THREADS = ThreadPoolExecutor(max_workers=128)  # made when first needed, then kept
@@ -44,7 +47,7 @@ class Reply:
 def sample_clients(
     everyone: Iterable[int],
     fraction: float,
-    key: tuple[int, int, int],
+    key: tuple[int, int, int | str],
     avoid: Collection[int] = (),
 ) -> list[int]:
     """A round's clients, ascending: a function of the arguments, so the same for every method.
@@ -56,7 +59,7 @@ def sample_clients(
     fraction : float
         Share of them to take, at least one.
     key : tuple
-        (seed, round, attempt).
+        (seed, round, attempt), or what else the clients are wanted for.
     avoid : collection of int
         Those to take only where there are not enough others.
     """
@@ -69,7 +72,21 @@ def sample_clients(
     return sorted(int(k) for k in (*first, *rest))
 
 
-def call(partition: int, proxy: ClientProxy, ins: FitIns, timeout: float | None) -> Reply:
+def deliver(proxy: ClientProxy, ins: Message, timeout: float | None) -> FitRes:
+    """A message to a client, for training or for a test; its answer."""
+    group = int(ins.config["round"])
+    if isinstance(ins, EvaluateIns):
+        return answer_of(proxy.evaluate(ins, timeout=timeout, group_id=group))
+    return proxy.fit(ins, timeout=timeout, group_id=group)
+
+
+def answer_of(result: EvaluateRes) -> FitRes:
+    """A test's result as an answer without arrays; its loss is among the words."""
+    words = {**result.metrics, TEST_LOSS: result.loss}
+    return FitRes(result.status, Parameters([], ""), result.num_examples, words)
+
+
+def call(partition: int, proxy: ClientProxy, ins: Message, timeout: float | None) -> Reply:
     """One message to one client; never raises.
 
     A message whose process died under it is sent again: a client's answer is a function of the
@@ -78,7 +95,7 @@ def call(partition: int, proxy: ClientProxy, ins: FitIns, timeout: float | None)
     down = nbytes(ins.parameters)
     for attempts_left in reversed(range(ATTEMPTS)):
         try:
-            result = proxy.fit(ins, timeout=timeout, group_id=int(ins.config["round"]))
+            result = deliver(proxy, ins, timeout)
             if points(ins.parameters):
                 result.parameters = hold(result.parameters)
             break
@@ -94,7 +111,7 @@ def call(partition: int, proxy: ClientProxy, ins: FitIns, timeout: float | None)
 
 def exchange(
     roster: Mapping[int, ClientProxy],
-    messages: Mapping[int, FitIns],
+    messages: Mapping[int, Message],
     timeout: float | None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Reply]:

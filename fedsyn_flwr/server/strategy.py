@@ -32,7 +32,7 @@ from fedsyn_flwr.messages.transport import Probe
 from fedsyn_flwr.models.flat_model import Vectors
 from fedsyn_flwr.server.checkpoint import Checkpoint
 from fedsyn_flwr.server.parts import Parts
-from fedsyn_flwr.server.requests import Reply, exchange, sample_clients
+from fedsyn_flwr.server.requests import Reply, answer_of, exchange, sample_clients
 from fedsyn_flwr.server.round_record import Metrics
 from fedsyn_flwr.server.update import Update, is_enough
 
@@ -68,7 +68,7 @@ class FedStrategy(Strategy):
         self.codec, self.record, self.roster = parts.codec, parts.record, parts.roster
         self.aggregator, self.optimizer = parts.aggregator, parts.server_optimizer
         self.refiner, self.accountant, self.pool = parts.refiner, parts.accountant, parts.pool
-        self.versions = parts.versions
+        self.versions, self.tests = parts.versions, parts.tests
         self.model = parts.flat.copy_vectors()
         self.parameters = self.codec.encode({"model": self.model})
         self.attempt = self.sampled = 0
@@ -180,6 +180,7 @@ class FedStrategy(Strategy):
         self.sampled = sampled
         self.aggregator.open(sampled, self.model if measured else None)
         self.versions.open()
+        self.tests.clear(measured)
         if self.refiner:
             on_pool = self.config.refinement.transductive_set == "pool"
             images = self.pool.images() if on_pool else self.evaluator.data
@@ -199,12 +200,17 @@ class FedStrategy(Strategy):
         model: Groups = {"model": self.model} if with_model else {}
         plain = self.parameters if with_model else self.codec.encode({})
         version = self.pool.version
-        return self.codec.messages(partitions, phase, server_round, version, (model, plain), extra)
+        measure = phase == "train" and self.tests.measured
+        return self.codec.messages(
+            partitions, phase, server_round, version, (model, plain), extra, measure
+        )
 
     def open(self, reply: Reply, phase: str) -> Update | None:
         """A reply's answer to a phase, if it can be used."""
         model = like({"model": self.model}) if phase == "train" else {}
         update = self.codec.open(reply, {**model, **self.expected(phase)}, self.record)
+        if update is not None and phase == "train" and not self.tests.sound(update):
+            return None
         if update is not None:
             self.accountant.exposed |= update.groups.keys() != {"model"}
         return update
@@ -236,6 +242,7 @@ class FedStrategy(Strategy):
         if update.examples > 0:
             model, loss = update.groups["model"], float(update.metrics[TRAIN_LOSS])
             self.aggregator.add(model, update.examples, loss)
+            self.tests.keep(update)
             if self.refiner:
                 self.refiner.learn(model, loss)
 
@@ -261,7 +268,7 @@ class FedStrategy(Strategy):
         self.versions.close(server_round)
         self.parameters = self.codec.encode({"model": model})
         self.account()
-        self.record.add(self.aggregator.metrics(mean))
+        self.record.add({**self.aggregator.metrics(mean), **self.tests.own_figures()})
         self.after_round(server_round)
         return self.parameters, self.record.metrics
 
@@ -331,8 +338,24 @@ class FedStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
-        """Nothing: the server has the test set."""
-        return []
+        """Messages for the clients that are to test the model, in partition order; none where
+        they have no test images, or the round is not evaluated.
+        """
+        if not self.roster and self.tests.on:
+            self.enrol(client_manager)
+        messages = self.questions(server_round, parameters)
+        return [(self.roster[partition], ins) for partition, ins in messages.items()]
+
+    def questions(self, server_round: int, parameters: Parameters) -> dict[int, EvaluateIns]:
+        """Partition → message of this round's evaluation by the clients."""
+        self.tests.open()
+        if not (self.tests.on and self.is_evaluated(server_round)):
+            return {}
+        asked, version = self.tests.sample(self.roster, server_round), self.pool.version
+        messages = self.codec.messages(
+            asked, "evaluate", server_round, version, ({}, parameters), lambda partition: {}
+        )
+        return {k: EvaluateIns(ins.parameters, ins.config) for k, ins in messages.items()}
 
     def aggregate_evaluate(
         self,
@@ -340,12 +363,17 @@ class FedStrategy(Strategy):
         results: list[tuple[ClientProxy, EvaluateRes]],
         failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
     ) -> tuple[float | None, Metrics]:
-        """Nothing to aggregate."""
-        return None, {}
+        """The loss over all samples, and the figures; None where nobody tested."""
+        places = {proxy.cid: partition for partition, proxy in self.roster.items()}
+        for proxy, result in results:
+            self.tests.receive(Reply(places[proxy.cid], answer_of(result), "", 0, 0))
+        metrics = self.tests.figures()
+        return metrics.get("clients/test_loss"), dict(metrics)
 
     def evaluate(self, server_round: int, parameters: Parameters) -> tuple[float, Metrics] | None:
         """Loss and accuracy of the global model on the test set, every ``evaluate-every``."""
-        if not self.is_evaluated(server_round):
+        without = self.config.evaluation.server_data == "none"
+        if without or not self.is_evaluated(server_round):
             return None
         loss, accuracy = self.tested(self.model)
         metrics: Metrics = {"server/test_accuracy": accuracy, "server/test_loss": loss}

@@ -219,3 +219,25 @@ def test_a_nodes_error_is_told_without_its_wrapping(kind: str, said: str, expect
         "It originated during client-side execution of a message."
     )
     assert reason_of(message) == expected
+
+
+def test_nodes_that_bring_a_test_split(tmp_path: Path) -> None:
+    """One brings 12 images, the other holds out a quarter of its 40; the server has none."""
+    images = load("digits", "train").images[:92, 0]
+    names = [str(c % 4) for c in range(92)]
+    write_folders(tmp_path / "sites" / "a" / "train", images[:40], names[:40])
+    write_folders(tmp_path / "sites" / "a" / "test", images[40:52], names[40:52])
+    write_folders(tmp_path / "sites" / "b", images[52:], names[52:])
+    keys = {**KEYS, "strategy": "fedavg", "server-data": "none", "client-test-fraction": 0.25}
+    run = OwnFederation(tmp_path / "out", tmp_path / "sites", ["a", "b"], **keys).run()
+    assert [len(p.worker.rows(0)) for p in run.proxies] == [40, 30]
+    assert [len(p.worker.held_out(0)[1]) for p in run.proxies] == [12, 10]
+    test, _ = run.proxies[0].worker.held_out(0)
+    assert sorted(test.images[:, 0].flatten(1).sum(1).tolist()) == sorted(
+        images[40:52].reshape(12, -1).sum(1).tolist()
+    )
+    assert [row["clients/test_examples"] for row in run.rows()] == [22, 22, 22]
+    only = {**keys, "client-test-fraction": 0.0}
+    run = OwnFederation(tmp_path / "only", tmp_path / "sites", ["a", "b"], **only).run()
+    assert [row["clients/test_examples"] for row in run.rows()] == [12, 12, 12]
+    assert [len(p.worker.rows(0)) for p in run.proxies] == [40, 40]

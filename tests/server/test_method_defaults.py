@@ -30,6 +30,14 @@ from fedsyn_flwr.server.method_defaults import remarks, unused
         ({"server-threads": 2, "strategy": "fedgen"}, []),
         ({"dp-delta": 0.1}, ["dp-delta = 0.1 (dp-sigma = 0)"]),
         ({"dp-delta": 0.1, "dp-sigma": 1.0}, []),
+        (
+            {"fraction-evaluate": 0.5, "min-evaluate-clients": 3},
+            [
+                "min-evaluate-clients = 3 (client-test-fraction = 0)",
+                "fraction-evaluate = 0.5 (client-test-fraction = 0)",
+            ],
+        ),
+        ({"fraction-evaluate": 0.5, "client-test-fraction": 0.2}, []),
     ],
 )
 def test_keys_without_an_effect_are_named(keys: dict[str, Any], named: list[str]) -> None:
