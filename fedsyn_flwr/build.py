@@ -101,7 +101,7 @@ def images(config: Config, split: Literal["train", "test"]) -> ImageSet:
 def _nothing(config: Config) -> ImageSet:
     """No image, of the training images' size: what a server without a test set holds."""
     if config.data.partition == SCHEME:
-        _known, names = spec(config), label_list(config)
+        known, names = spec(config), label_list(config)
         shape: tuple[int, ...] = (known.channels, known.size, known.size)
     else:
         train = images(config, "train")
