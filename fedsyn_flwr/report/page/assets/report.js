@@ -30,6 +30,7 @@
         own.xaxis.type = byId("log-x").checked ? "log" : "linear";
         own.yaxis.type = byId("log-y").checked ? "log" : "linear";
       }
+      if (own.yaxis?.type === "category") plot.style.height = 150 + 45 * data[0].y.length + "px";
       Plotly.react(plot, data, layout(own, plot.clientWidth), { responsive: true, displaylogo: false, displayModeBar: false });
     }
   }
