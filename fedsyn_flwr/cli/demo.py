@@ -26,5 +26,5 @@ def demo(seed: Seed = None, results_dir: ResultsDir = None) -> None:
     print("\n".join(comparison(results)))
     folder = plans[0].folder.parent
     print(f"results in {folder}")
-    page = write([str(plan.folder) for plan in plans], folder / "report.html")
-    print(f"report in {page}: open it in a browser")
+    page = write([str(plan.folder) for plan in plans], folder / "report.html", pictures=False)
+    print(f"report in {page}: open it in a browser; `fedsyn report` adds images and features")
