@@ -14,6 +14,7 @@ from fedsyn_flwr.cli import (
     lists,
     partition,
     plot,
+    report,
     run,
 )
 from fedsyn_flwr.cli.options import INTERRUPTED
@@ -71,6 +72,7 @@ for command in (
     cost.cost,
     plot.plot,
     figure.figure,
+    report.report,
     deploy_check.deploy_check,
     lists.methods,
     lists.datasets,

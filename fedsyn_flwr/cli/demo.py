@@ -11,6 +11,7 @@ def demo(seed: Seed = None, results_dir: ResultsDir = None) -> None:
 
     Both are trained on the embedded digits, spread very unevenly over 10 clients.
     """
+    from fedsyn_flwr.report.page.render import write
     from fedsyn_flwr.report.summary import comparison
     from fedsyn_flwr.simulation.resolve import prepare
     from fedsyn_flwr.simulation.superlink import LocalSuperLink
@@ -23,4 +24,7 @@ def demo(seed: Seed = None, results_dir: ResultsDir = None) -> None:
             results[plan.config.federation.strategy] = follow(plan, superlink)
             print()
     print("\n".join(comparison(results)))
-    print(f"results in {plans[0].folder.parent}")
+    folder = plans[0].folder.parent
+    print(f"results in {folder}")
+    page = write([str(plan.folder) for plan in plans], folder / "report.html", pictures=False)
+    print(f"report in {page}: open it in a browser; `fedsyn report` adds images and features")

@@ -60,12 +60,8 @@ def origin(folders: Iterable[Path], hardware: str = "") -> "Origin":
 
 
 def axes(text: str) -> "list[X]":
-    from typing import get_args
-
-    from fedsyn_flwr.report.curves import X
-
     chosen = list(dict.fromkeys(part.strip() for part in text.split(",")))
     for name in chosen:
-        if name not in get_args(X):
-            raise UserError(f"--x {name!r}: allowed are {', '.join(get_args(X))}")
+        if name not in ALL_AXES.split(","):
+            raise UserError(f"--x {name!r}: allowed are {ALL_AXES.replace(',', ', ')}")
     return chosen  # type: ignore[return-value]

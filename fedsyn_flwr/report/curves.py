@@ -17,7 +17,7 @@ from fedsyn_flwr.report.files import read_config, read_rows, read_status
 from fedsyn_flwr.report.measures import ACCURACY, Rows
 from fedsyn_flwr.report.table import scalar
 
-X = Literal["rounds", "seconds", "bytes"]
+X = Literal["rounds", "seconds", "bytes", "flops"]
 Floats = NDArray[np.float64]
 
 GRID_POINTS = 400
@@ -103,6 +103,12 @@ def find(paths: Sequence[str]) -> Found:
     return Found(grouped(drawn), [run.folder for run in runs if run.folder not in kept])
 
 
+def every(paths: Sequence[str]) -> list[Run]:
+    """All runs in folders that are runs or hold some, whatever became of them."""
+    runs = [_read(folder) for path in paths for folder in _run_folders(path)]
+    return sorted({run.folder: run for run in runs}.values(), key=_method_order)
+
+
 def _run_folders(path: str) -> list[Path]:
     """The folder itself, or the runs one level below it."""
     folder = Path(path).expanduser().absolute()
@@ -179,10 +185,13 @@ def _follows(configs_: Sequence[Mapping[str, Any]], key: str) -> bool:
 def points(rows: Rows, x: X, measure: str = ACCURACY) -> tuple[Floats, Floats]:
     """x and accuracy of a run's evaluated rounds, or another measure of those that have it.
 
-    Seconds and bytes are sums up to the round's end; rounds without an evaluation count too.
+    Seconds, bytes and FLOPs are sums up to the round's end; rounds without an evaluation count
+    too. FLOPs are those of one client that takes part in every round.
     """
-    keys = {"seconds": ("seconds/round",), "bytes": ("bytes/down", "bytes/up"), "rounds": ()}[x]
-    along = measures.running_totals(rows, *keys) if keys else [row["round"] for row in rows]
+    keys = _keys(rows, x)
+    along = (
+        measures.running_totals(rows, *keys) if x != "rounds" else [row["round"] for row in rows]
+    )
     pairs = [
         (a, measures.value(row, measure))
         for a, row in zip(along, rows, strict=True)
@@ -190,6 +199,14 @@ def points(rows: Rows, x: X, measure: str = ACCURACY) -> tuple[Floats, Floats]:
     ]
     found = np.array(pairs, dtype=float).reshape(-1, 2)
     return found[:, 0], found[:, 1]
+
+
+def _keys(rows: Rows, x: X) -> list[str]:
+    """What is summed along an axis; nothing for rounds. The privacy report is no method's work."""
+    if x == "flops":
+        names = {name for row in rows for name in row if name.startswith("flops/")}
+        return sorted(names - {"flops/privacy"})
+    return {"seconds": ["seconds/round"], "bytes": ["bytes/down", "bytes/up"], "rounds": []}[x]
 
 
 def curve(label: str, runs: Sequence[Rows], x: X, measure: str = ACCURACY) -> Curve:
