@@ -17,7 +17,7 @@
     const full = { xaxis: { automargin: true, ...axis, ...own.xaxis }, yaxis: { automargin: true, ...axis, ...own.yaxis } };
     return { ...own, ...full, paper_bgcolor: page, plot_bgcolor: page, font: { color: ink, size: 13 },
       hoverlabel: { bgcolor: page, bordercolor: ink, font: { color: ink } }, margin: { l: 55, r: 10, t: 10, b: 50 },
-      legend: { orientation: "h", y: -0.25, font: { size: phone ? 11 : 12 } }, autosize: true };
+      legend: { orientation: "h", y: 1.02, yanchor: "bottom", font: { size: phone ? 11 : 12 } }, autosize: true };
   }
 
   function drawAll() {
