@@ -1,7 +1,7 @@
 """Method name → its two halves. The only place that knows methods by name."""
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -173,6 +173,13 @@ def method(name: str) -> Method:
         meant = f"; did you mean {close[0]}?" if close else ""
         raise UserError(f"strategy = {name!r}: allowed are {', '.join(METHODS)}{meant}")
     return METHODS[name]
+
+
+def foreign_keys(name: str) -> set[str]:
+    """Keys of other methods that a method has no use for, as they are spelled in TOML."""
+    keys = [{f.name.replace("_", "-") for f in fields(cls)} for cls in param_classes()]
+    own = method(name).params
+    return set().union(*keys) - ({f.name.replace("_", "-") for f in fields(own)} if own else set())
 
 
 def param_classes() -> list[Any]:

@@ -83,7 +83,10 @@ def compare(
             "actors": actors,
         },
     )
-    raise typer.Exit(_run(grid.prepare(wanted), target))
+    cells = grid.prepare(wanted)
+    for line in wanted.lacking():
+        print(line)
+    raise typer.Exit(_run(cells, target))
 
 
 def _run(cells: "Sequence[Cell]", target: float) -> int:

@@ -12,6 +12,9 @@ from fedsyn_flwr.report.measures import Rows
 Setting = tuple[tuple[str, Scalar], ...]
 """Keys and values a grid varies beside method and seed."""
 
+ABSENT = "–"
+"""The value of a key that a row's method does not have."""
+
 
 @dataclass(frozen=True)
 class Record:
@@ -149,10 +152,16 @@ def _measured(runs: Sequence[Record]) -> dict[str, Stat]:
     return {key: found for key, found in stats.items() if found}
 
 
+def _agree(a: GroupRow, b: GroupRow) -> bool:
+    """Whether two rows have the same values of the keys that both methods have."""
+    pairs = zip(a.setting, b.setting, strict=True)
+    return all(x == y or ABSENT in (x[1], y[1]) for x, y in pairs)
+
+
 def _compared(row: GroupRow, rows: Sequence[GroupRow]) -> GroupRow:
     """Relate its cost per round to the first method's; with one method, to the first row's."""
     one_method = len({other.method for other in rows}) == 1
-    alike = (o for o in rows if one_method or (o.conf, o.setting) == (row.conf, row.setting))
+    alike = (o for o in rows if one_method or (o.conf == row.conf and _agree(o, row)))
     base = next(alike).seconds_per_round
     if base is None or row.seconds_per_round is None or base.mean == 0:
         return row

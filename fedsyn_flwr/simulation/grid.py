@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal, Self
 
+from fedsyn_flwr import registry
 from fedsyn_flwr.config import Scalar, as_name
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.report import measures
-from fedsyn_flwr.report.aggregate import Record, Setting
+from fedsyn_flwr.report.aggregate import ABSENT, Record, Setting
 from fedsyn_flwr.report.console import Listener
 from fedsyn_flwr.report.estimate import Line
 from fedsyn_flwr.report.files import read_rows, read_status
@@ -111,24 +112,49 @@ class Wanted:
         """(conf, method, setting, seed) of each run.
 
         All with the first seed come first, so that an early look at the table compares like with
-        like.
+        like. A method that lacks a key of --set is run once, not once per value.
         """
         values = product(*self.sets.values())
         settings = [tuple(zip(self.sets, each, strict=True)) for each in values]
         methods: Sequence[str | None] = self.methods or [None]
         for seed in self.seeds:
-            for conf, method, setting in product(self.confs, methods, settings):
-                yield conf, method, setting, seed
+            for conf, method in product(self.confs, methods):
+                name = self.method(conf, method)
+                for setting in dict.fromkeys(self.own(setting, name) for setting in settings):
+                    yield conf, method, setting, seed
+
+    def method(self, conf: str, method: str | None) -> str:
+        """The method of a conf's runs."""
+        if method is not None:
+            return method
+        general = own_overrides(self.overrides, "")
+        return draft(conf, general, {}, **self.size).config.federation.strategy
+
+    def own(self, setting: Setting, method: str) -> Setting:
+        """A setting, without values where the method has no such key."""
+        foreign = registry.foreign_keys(method)
+        return tuple((key, ABSENT if key in foreign else value) for key, value in setting)
+
+    def lacking(self) -> list[str]:
+        """A line per method that lacks a key of --set."""
+        methods: Sequence[str | None] = self.methods or [None]
+        pairs = product(self.confs, methods)
+        run = dict.fromkeys(self.method(conf, method) for conf, method in pairs)
+        lacks = {m: [k for k in self.sets if k in registry.foreign_keys(m)] for m in run}
+        return [
+            f"note: {m} has no {', '.join(keys)}: run once" for m, keys in lacks.items() if keys
+        ]
 
     def cell(self, conf: str, method: str | None, setting: Setting, seed: int) -> Cell:
         """One run, everything but data and model checked."""
-        flags: dict[str, Scalar | None] = {**dict(setting), "strategy": method, "seed": seed}
+        given = tuple((key, value) for key, value in setting if value != ABSENT)
+        flags: dict[str, Scalar | None] = {**dict(given), "strategy": method, "seed": seed}
         flags["results-dir"] = self.results_dir
         stem = find_conf(conf).stem
         general = own_overrides(self.overrides, "")
         method = draft(conf, general, flags, **self.size).config.federation.strategy
         overrides = [*general, *own_overrides(self.overrides, method)]
-        flags["run-name"] = run_name(stem, method, setting, seed)
+        flags["run-name"] = run_name(stem, method, given, seed)
         plan = draft(conf, overrides, flags, **self.size)
         standing = standing_of(plan)
         if standing == "unfinished":

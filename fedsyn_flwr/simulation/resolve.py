@@ -132,10 +132,10 @@ def check_folder(plan: Plan) -> None:
         return
     if not there:
         raise UserError(f"nothing to resume: {folder} holds no run; leave --resume out to start it")
-    if read_status(folder).get("status") == "completed":
-        raise UserError(f"{name} is already completed: results in {folder}")
     if different := differing_keys(plan):
         raise UserError(f"{folder} holds a run with other settings: {different}")
+    if read_status(folder).get("status") == "completed":
+        raise UserError(f"{name} is already completed: results in {folder}")
 
 
 def differing_keys(plan: Plan) -> str:

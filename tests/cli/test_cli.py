@@ -192,9 +192,12 @@ def test_a_run_has_one_writer(fedsyn, tmp_path):
 def test_demo_compares_two_methods(fedsyn, tmp_path):
     code, out, err = fedsyn("demo", "--results-dir", "there")
     assert (code, err) == (0, [])
-    assert [line.split()[:2] for line in out[-3:-1]] == [["fedavg", "0.7500"], ["hfmds", "0.7500"]]
-    assert out[-1] == f"results in {tmp_path}/there"
-    names = sorted(path.name.split("-seed0-")[0] for path in (tmp_path / "there").iterdir())
+    assert [line.split()[:2] for line in out[-4:-2]] == [["fedavg", "0.7500"], ["hfmds", "0.7500"]]
+    assert out[-2] == f"results in {tmp_path}/there"
+    assert out[-1].startswith(f"report in {tmp_path}/there/report.html")
+    assert "<title>" in (tmp_path / "there" / "report.html").read_text()
+    folders = [path for path in (tmp_path / "there").iterdir() if path.is_dir()]
+    names = sorted(path.name.split("-seed0-")[0] for path in folders)
     assert names == ["fedavg-digits", "hfmds-digits"]
 
 

@@ -155,6 +155,21 @@ def test_a_key_of_one_methods_runs_only(fedsyn, results):
     assert fedavg["learning-rate"] == scaffold["learning-rate"] == 0.2
 
 
+def test_a_method_that_lacks_a_key_is_run_once_and_says_so(fedsyn, results):
+    wanted = ["ok.toml", "--methods", "fedavg,fedprox", "--set", "fedprox-mu=0.1,1"]
+    code, out, err = fedsyn("compare", *wanted, "--set", "learning-rate=0.1,0.2")
+    assert (code, err) == (0, [])
+    assert "note: fedavg has no fedprox-mu: run once" in out
+    runs = sorted(path.parent.name for path in results.glob("*/status.json"))
+    assert len(runs) == 6
+    assert [name for name in runs if "fedavg" in name] == [
+        "ok-fedavg-learning-rate=0.1-s0",
+        "ok-fedavg-learning-rate=0.2-s0",
+    ]
+    rows = list(csv.DictReader((results / "summary.csv").open()))
+    assert len(rows) == 6
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
