@@ -20,24 +20,24 @@ from flwr.server.strategy import Strategy
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.messages.instruction import PARTITION, TRAIN_LOSS
 from fedsyn_flwr.messages.payload import (
-    Group,
     Groups,
     from_parameters,
     hold,
     is_finite,
     nbytes,
 )
-from fedsyn_flwr.messages.schema import Schema, like
+from fedsyn_flwr.messages.schema import like
 from fedsyn_flwr.messages.transport import Probe
 from fedsyn_flwr.models.flat_model import Vectors
 from fedsyn_flwr.server.checkpoint import Checkpoint
+from fedsyn_flwr.server.hooks import ServerHooks
 from fedsyn_flwr.server.parts import Parts
 from fedsyn_flwr.server.requests import Reply, answer_of, exchange, sample_clients
 from fedsyn_flwr.server.round_record import Metrics
 from fedsyn_flwr.server.update import Update, is_enough
 
 
-class FedStrategy(Strategy):
+class FedStrategy(ServerHooks, Strategy):
     """Federated averaging; other methods override the step that their paper changes.
 
     Parameters
@@ -49,16 +49,7 @@ class FedStrategy(Strategy):
     ----------
     model : dict
         w_t, as vectors.
-    server_optimizer, refinement : str
-        On the class: those that the method is named after; empty where the keys decide.
-    makes_pool, soft_labels : bool
-        On the class: whether clients share images, and whether with shares of classes as labels.
     """
-
-    server_optimizer = ""
-    refinement = ""
-    makes_pool = False
-    soft_labels = False
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
@@ -74,29 +65,7 @@ class FedStrategy(Strategy):
         self.attempt = self.sampled = 0
         self.progress = lambda phase, done, total: None
 
-    # ---- where a method plugs in, in the order in which a run calls it
-
-    def prepare(self) -> None:
-        """Before round 1's training, with all clients known; counted as part of that round."""
-
-    def before_fit(self, server_round: int) -> None:
-        """Before a round's training, e.g. a synthesis by all clients."""
-
-    def begin_attempt(self) -> None:
-        """Before an attempt at a round's training: empty the method's own sums."""
-
-    def outgoing(self, phase: str, partition: int) -> Groups:
-        """Groups that this client gets beside the model and the pool; the same objects where
-        shared, so that they are serialised once.
-        """
-        return {}
-
-    def expected(self, phase: str) -> Schema:
-        """What an answer to this phase holds beside the model, which ``train`` alone returns."""
-        return {}
-
-    def fold(self, update: Update) -> None:
-        """Take what the method asked for out of a trained client's answer."""
+    # ---- hooks that do something in every method
 
     def server_step(self, mean: Vectors) -> Vectors:
         """w_{t+1} of w_t and the clients' average: the server optimiser's step."""
@@ -110,16 +79,6 @@ class FedStrategy(Strategy):
         self.record.add(self.refiner.metrics)
         self.record.spend("refinement", self.refiner.seconds)
         return refined
-
-    def after_round(self, server_round: int) -> None:
-        """After a round in which something was trained, with the new model in place."""
-
-    def state(self) -> tuple[Group, dict[str, Any]]:
-        """What the method itself keeps between rounds, for checkpoints: arrays and JSON values."""
-        return {}, {}
-
-    def restore(self, arrays: Group, scalars: dict[str, Any]) -> None:
-        """Take back what `state` gave."""
 
     # ---- what a method may use
 
