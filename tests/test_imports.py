@@ -13,6 +13,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("fedsyn_flwr.__main__",),
     ("fedsyn_flwr.cli", "fedsyn_flwr.server_app", "fedsyn_flwr.client_app"),
     ("fedsyn_flwr.simulation",),
+    ("fedsyn_flwr.results",),
     ("fedsyn_flwr.report",),
     ("strategies", "clients"),
     ("fedsyn_flwr.server", "fedsyn_flwr.client"),

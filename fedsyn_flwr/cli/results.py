@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # click 8.4 loses the help of arguments: the commands' own texts explain RESULTS
 Results = Annotated[list[str], typer.Argument(metavar="RESULTS...", show_default=False)]
+RunFolder = Annotated[str, typer.Argument(metavar="RUN", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Output = Annotated[
     Path | None,
     typer.Option("--output", "--out", help="Folder of the files. [default: the first RESULTS]"),
