@@ -37,7 +37,13 @@ def _files(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
     real = folder.resolve()
     if real in above:
         return
-    for entry in folder.iterdir():
+    try:
+        entries = list(folder.iterdir())
+    except OSError as error:
+        raise UserError(
+            f"{folder} cannot be read ({error.strerror}); allow it, or move it"
+        ) from error
+    for entry in entries:
         if entry.name.startswith("."):
             continue
         if entry.is_dir():

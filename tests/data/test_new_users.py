@@ -269,3 +269,17 @@ def test_grey_images_for_a_dataset_in_colour(tmp_path: Path) -> None:
             save(picture(32, 32, 9, mode), folder / place / "0.png")
         run = config.load(config.merged({"dataset": "cifar10", "data-dir": str(folder)}, {}))
         assert [("1 channel, cifar10 has 3" in n) for n in preflight.label_notes(run)] == notes
+
+
+def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = few(tmp_path / "d", "a", "b")
+    listing = Path.iterdir
+
+    def guarded(self: Path) -> Any:
+        if self == folder / "b":
+            raise PermissionError(13, "Permission denied")
+        return listing(self)
+
+    monkeypatch.setattr(Path, "iterdir", guarded)
+    with pytest.raises(UserError, match=r"/b cannot be read \(Permission denied\)"):
+        classes_of(folder)
