@@ -141,6 +141,11 @@ def label_list(config: Config) -> list[str]:
 def check_classes(config: Config, other: str) -> None:
     """Refuse a transductive dataset whose classes are not as many as the clients'."""
     dataset = config.data.dataset
+    if is_user_set(other):
+        raise UserError(
+            f"transductive-dataset = {other!r} is none of `fedsyn datasets`; the server's images "
+            "of your own set are its test split"
+        )
     ours, theirs = spec(config).num_classes, get_spec(other).num_classes
     if ours != theirs:
         raise UserError(

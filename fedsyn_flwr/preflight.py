@@ -10,7 +10,7 @@ from fedsyn_flwr.config import Config, defaults
 from fedsyn_flwr.data import ImageSet, label_table, listings
 from fedsyn_flwr.data.holdout import quotas
 from fedsyn_flwr.data.own import SCHEME
-from fedsyn_flwr.data.user_set import FOLDER
+from fedsyn_flwr.data.user_set import FOLDER, is_user_set
 from fedsyn_flwr.errors import UserError
 
 
@@ -82,14 +82,37 @@ def label_notes(config: Config) -> list[str]:
     """A line where the labels of the training and test images are probably not what was meant."""
     if config.data.partition == SCHEME:
         return []
-    return [*_empty_folders(config), *_untrained_classes(config)]
+    return [*_empty_folders(config), *_grey_for_colour(config), *_untrained_classes(config)]
 
 
 def _empty_folders(config: Config) -> list[str]:
     if config.data.dataset != FOLDER:
         return []
-    empty = listings.empty_classes(Path(config.data.data_dir))
-    return [f"note: no image in the class folders {', '.join(empty[:10])}"] if empty else []
+    data = config.data
+    root, columns = Path(data.data_dir), listings.Columns(data.image_column, data.label_column)
+    empty = listings.empty_classes(root, columns)
+    notes = [f"note: no image in the class folders {', '.join(empty[:10])}"] if empty else []
+    inner = listings.doubtful_classes(root, columns)
+    if inner:
+        notes.append(
+            f"note: all classes have the folders {', '.join(inner[:10])}; if these are the "
+            "classes, name the folders above them train and test"
+        )
+    return notes
+
+
+def _grey_for_colour(config: Config) -> list[str]:
+    """Local images without colour, read as a dataset that has it: three equal channels."""
+    data, facts = config.data, build.spec(config)
+    if not data.data_dir or is_user_set(data.dataset) or facts.channels == 1:
+        return []
+    train = build.images(config, "train").images
+    if any((image != image[:1]).any() for image in train):  # in colour, most often the first
+        return []
+    return [
+        f"note: the images of {data.data_dir} have 1 channel, {data.dataset} has "
+        f"{facts.channels}: each is repeated; dataset = 'folder' takes them as they are"
+    ]
 
 
 def _untrained_classes(config: Config) -> list[str]:

@@ -1,6 +1,7 @@
 """Local folders: Hugging Face layout (parquet) and ImageFolder layout (one folder per class)."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,14 @@ import numpy as np
 
 from fedsyn_flwr.data.cache import Rows
 from fedsyn_flwr.data.specs import DatasetSpec
-from fedsyn_flwr.data.tables import Table, check_labels, class_names, decode, hold_out, read_table
+from fedsyn_flwr.data.tables import (
+    Table,
+    check_labels,
+    class_names,
+    decode,
+    hold_out,
+    read_table,
+)
 from fedsyn_flwr.errors import UserError
 
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp"}
@@ -145,6 +153,11 @@ def open_parquet(paths: list[Path]) -> Table:
     def columns(names: list[str]) -> Any:
         try:
             return pa.concat_tables(file.read(names) for file in files)
+        except pa.ArrowInvalid as error:
+            raise UserError(
+                f"the parquet files of {paths[0].parent} differ in the columns {', '.join(names)} "
+                "or their types; write them alike"
+            ) from error
         except (pa.ArrowException, OSError) as error:
             raise _unreadable(paths[0]) from error
 
@@ -184,6 +197,7 @@ def _features(schema: Any) -> dict[str, dict[str, Any]]:
 def _feature(declared: Any, arrow_type: str) -> dict[str, Any]:
     if isinstance(declared, dict) and "_type" in declared:
         return declared
-    if arrow_type == "binary" or arrow_type.startswith("struct<bytes: binary"):
+    # Polars writes large_binary, and some put the path first.
+    if re.fullmatch(r"(large_)?binary|struct<.*\bbytes: (large_)?binary.*>", arrow_type):
         return {"_type": "Image"}
     return {"_type": "Value", "dtype": arrow_type}

@@ -1,6 +1,7 @@
 """What a user's own dataset holds, split by split, before an image is decoded."""
 
 import csv
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,13 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsyn_flwr.data.folders import open_parquet, stamps
+from fedsyn_flwr.data import trees
+from fedsyn_flwr.data.folders import open_parquet
 from fedsyn_flwr.data.tables import Table, codes, encoded, is_key
+from fedsyn_flwr.data.trees import TRAIN
 from fedsyn_flwr.errors import UserError
 
-TRAIN = ("train", "training")
-TEST = ("test", "testing", "validation", "valid", "val", "dev", "eval")
-SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm"}
 FILE_COLUMNS = ("filename", "file_name", "file", "image", "path")
 LABEL_COLUMNS = ("label", "labels", "class", "fine_label", "target")
 
@@ -56,50 +56,53 @@ class Columns:
 
 
 def local(root: Path, columns: Columns) -> dict[str, Listing]:
-    """The splits of a local folder by name: parquet files, a CSV of files, or folders of images.
+    """The splits of a local folder by name: parquet files, CSVs of files, or folders of images.
 
     Raises
     ------
     UserError
         If it is none of these.
     """
-    tables = parquet_splits(root)
+    tables = trees.parquet_splits(root)
     if tables:
         return {s: of_table(open_parquet(files), columns) for s, files in tables.items()}
-    parts = split_folders(root)
-    lists = {s: _csv_file(d) for s, d in parts.items()}
-    if all(lists.values()):
-        return {s: of_csv(file, columns) for s, file in lists.items() if file}
-    return {s: of_folders(d) for s, d in parts.items()}
+    lists = csv_splits(root, columns)
+    if lists:
+        return {s: of_csv(file, columns) for s, file in lists.items()}
+    return {s: of_folders(d) for s, d in trees.split_folders(root).items()}
 
 
-def fingerprint(root: Path) -> Any:
-    """What the listings of a local folder depend on: its files' names, sizes and times."""
-    if not root.is_dir():
-        raise UserError(f"data-dir {root} is not a folder; give an existing folder")
-    return stamps(sorted(f for f in root.rglob("*") if f.is_file() and not _hidden(f, root)))
+def csv_splits(root: Path, columns: Columns) -> dict[str, Path]:
+    """Split → CSV: ``train.csv`` and ``test.csv``, or one in each split's folder; none: empty.
+
+    Raises
+    ------
+    UserError
+        If it cannot be told which of several is meant.
+    """
+    beside = {trees.split_of(f.stem): f for f in _csv_files(root, columns)}
+    if any(split in beside for split in TRAIN):
+        return {split: file for split, file in beside.items() if split}
+    found = {s: _csv_files(d, columns) for s, d in trees.split_folders(root).items()}
+    for files in found.values():
+        if len(files) > 1:
+            names = ", ".join(f.name for f in files)
+            raise UserError(f"{root} has {names}: leave one, or name them train.csv and test.csv")
+    return {s: files[0] for s, files in found.items()} if all(found.values()) else {}
 
 
-def split_folders(root: Path) -> dict[str, Path]:
-    """Split → folder; a folder without any of the usual names is one split, ``train``."""
-    known = {d.name.lower(): d for d in _folders(root) if d.name.lower() in (*TRAIN, *TEST)}
-    return known if any(name in known for name in TRAIN) else {"train": root}
-
-
-def parquet_splits(root: Path) -> dict[str, list[Path]]:
-    """Split → parquet files: named after it, or in a folder of its name; else all one split."""
-    files = [f for f in sorted(root.rglob("*.parquet")) if not _hidden(f, root)]
-    found: dict[str, list[Path]] = {}
-    for file in files:
-        words = {file.stem.split("-")[0].lower(), file.parent.name.lower()}
-        split = next((s for s in (*TRAIN, *TEST) if s in words), "")
-        found.setdefault(split, []).append(file)
-    return {"train": files} if files and "" in found else found
+def _csv_files(folder: Path, columns: Columns) -> list[Path]:
+    """The CSVs that list files; another one is passed over beside folders of classes."""
+    found = [f for f in sorted(folder.glob("*.csv")) if not f.name.startswith(".")]
+    usual = (columns.image,) if columns.image else FILE_COLUMNS
+    fitting = [f for f in found if any(n in usual or n.lower() in usual for n in _read(f)[0])]
+    classes = [d for d in trees.folders(folder) if found and trees.images(d)]
+    return fitting if fitting or len(classes) > 1 else found
 
 
 def of_folders(root: Path) -> Listing:
     """A folder per class."""
-    files = [(f, d.name) for d in _folders(root) for f in _images(d)]
+    files = [(f, d.name) for d in trees.folders(root) for f in trees.images(d)]
     if not files:
         raise UserError(f"{root} has no images in <class>/; expected <class>/*.png, *.jpg, …")
     return _of_files([f for f, _ in files], [name for _, name in files], str(root))
@@ -113,17 +116,41 @@ def of_csv(file: Path, columns: Columns) -> Listing:
     UserError
         If a column is missing, a row has no label, or a file is not there.
     """
-    with file.open(newline="", encoding="utf-8-sig") as text:
-        rows = list(csv.DictReader(text))
-    header = list(rows[0]) if rows else []
+    header, rows = _read(file)
     image = _pick(columns.image, FILE_COLUMNS, header, "image-column", file)
-    label = _pick(columns.label, LABEL_COLUMNS, header, "label-column", file)
-    files = [file.parent / row[image] for row in rows]
-    for number, (path, row) in enumerate(zip(files, rows, strict=True), start=2):
-        if not path.is_file() or not row[label]:
-            what = "has no label" if path.is_file() else f"names {row[image]!r}, which is not there"
-            raise UserError(f"{file}, line {number} {what}")
-    return _of_files(files, [row[label] for row in rows], str(file))
+    others = [name for name in header if name != image]
+    label = _pick(columns.label, LABEL_COLUMNS, others, "label-column", file)
+    for number, row in rows:
+        if not os.path.isfile(file.parent / row[image]):
+            raise UserError(f"{file}, line {number} names {row[image][:99]!r}, which is not there")
+        if not row[label]:
+            raise UserError(f"{file}, line {number} has no label")
+    keys = [n for n in others if n != label and all(row[n] for _, row in rows)]
+    groups = {n: np.unique([r[n] for _, r in rows], return_inverse=True)[1] for n in keys}
+    files = [file.parent / row[image] for _, row in rows]
+    return _of_files(files, [row[label] for _, row in rows], str(file), groups)
+
+
+def _read(file: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+    """Header, and the rows with their line numbers; commas, semicolons or tabs part values."""
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as text:
+            first = text.readline()
+            text.seek(0)
+            delimiter = max(",;\t", key=first.count)
+            reader = csv.reader(text, delimiter=delimiter, skipinitialspace=True)
+            lines = [(reader.line_num, [v.strip() for v in values]) for values in reader if values]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{file} is not a CSV in UTF-8 ({error}); save it as one") from error
+    header = lines[0][1] if lines else []
+    for number, values in lines[1:]:
+        if len(values) > len(header):
+            raise UserError(
+                f"{file}, line {number} has {len(values)} values for {len(header)} columns; "
+                "put quotation marks around a value with a comma in it"
+            )
+    blank = [""] * len(header)
+    return header, [(n, dict(zip(header, values + blank, strict=False))) for n, values in lines[1:]]
 
 
 def of_table(table: Table, columns: Columns) -> Listing:
@@ -131,13 +158,10 @@ def of_table(table: Table, columns: Columns) -> Listing:
     found = {n: f for n, f in table.features.items() if f["_type"] == "Image"}
     image = _pick(columns.image, ("image", "img"), list(found), "image-column", table.where)
     keys = [n for n, f in table.features.items() if n != image and is_key(f)]
-    classes = [n for n in keys if table.features[n]["_type"] == "ClassLabel"]
-    label = _pick(columns.label, LABEL_COLUMNS, classes or keys, "label-column", table.where, keys)
-    values = table.columns(keys)
-    if values[label].null_count:
-        raise UserError(f"{table.where}: {label!r} is empty in {values[label].null_count} rows")
+    label = _label(table, columns.label, image, keys)
+    values = table.columns(list(dict.fromkeys([label, *keys])))
     return Listing(
-        labels=values[label].to_numpy(),
+        labels=_label_values(values[label], label, table.where),
         names=table.features[label].get("names"),
         encoded=lambda rows: encoded(table.batches(image), rows),
         where=table.where,
@@ -145,10 +169,44 @@ def of_table(table: Table, columns: Columns) -> Listing:
     )
 
 
-def _of_files(files: list[Path], labels: list[str], where: str) -> Listing:
-    return Listing(
-        np.array(labels, dtype=object), None, lambda rows: ((i, files[i]) for i in rows), where
-    )
+def _label(table: Table, wanted: str, image: str, keys: list[str]) -> str:
+    """The column of the labels; one of a usual name goes before the only one that would do."""
+    others = [n for n in table.features if n != image]
+    classes = [n for n in others if table.features[n]["_type"] == "ClassLabel"]
+    named = [n for n in others if n.lower() in LABEL_COLUMNS]
+    return _pick(wanted, LABEL_COLUMNS, classes or named or keys, "label-column", table.where, keys)
+
+
+def _label_values(column: Any, name: str, where: str) -> NDArray[Any]:
+    """The labels (N,): strings, whole numbers or truth values, also as categories or floats."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+        column = column.cast(kind)
+    if pa.types.is_nested(kind) or pa.types.is_temporal(kind) or "binary" in str(kind):
+        raise UserError(f"{where}: {name!r} holds {kind}, no labels; set label-column")
+    labels = column.to_numpy()
+    empty = int(column.null_count)
+    if labels.dtype.kind == "f":
+        empty = int(np.isnan(labels).sum())
+    elif labels.dtype == object:
+        empty = sum(label is None or not str(label).strip() for label in labels)
+    if empty:
+        raise UserError(f"{where}: {name!r} is empty in {empty} rows; fill or remove them")
+    whole = labels.dtype.kind == "f" and (labels == np.rint(labels)).all()
+    return labels.astype(np.int64) if whole else labels
+
+
+def _of_files(
+    files: list[Path],
+    labels: list[str],
+    where: str,
+    groups: dict[str, NDArray[np.int64]] | None = None,
+) -> Listing:
+    rows = np.array(labels, dtype=object)
+    return Listing(rows, None, lambda rows: ((i, files[i]) for i in rows), where, groups or {})
 
 
 def _pick(
@@ -166,33 +224,19 @@ def _pick(
     raise UserError(f"{where}: {key} = {wanted!r} does not say which column is meant; it has {has}")
 
 
-def _csv_file(folder: Path) -> Path | None:
-    files = [f for f in sorted(folder.glob("*.csv")) if not f.name.startswith(".")]
-    return files[0] if files else None
-
-
-def _folders(root: Path) -> list[Path]:
-    return sorted(d for d in root.iterdir() if d.is_dir() and not d.name.startswith("."))
-
-
-def _images(folder: Path) -> list[Path]:
-    return sorted(
-        f
-        for f in folder.rglob("*")
-        if f.is_file() and f.suffix.lower() in SUFFIXES and not _hidden(f, folder)
-    )
-
-
-def empty_classes(root: Path) -> list[str]:
+def empty_classes(root: Path, columns: Columns) -> list[str]:
     """Class folders in which there is no image."""
-    if parquet_splits(root):
+    if trees.parquet_splits(root) or csv_splits(root, columns):
         return []
-    folders = {split: d for split, d in split_folders(root).items() if _csv_file(d) is None}
+    classes = [d for base in trees.split_folders(root).values() for d in trees.folders(base)]
     return sorted(
-        {d.name for base in folders.values() for d in _folders(base) if not _images(d)}
-        - {d.name for base in folders.values() for d in _folders(base) if _images(d)}
+        {d.name for d in classes if not trees.images(d)}
+        - {d.name for d in classes if trees.images(d)}
     )
 
 
-def _hidden(file: Path, root: Path) -> bool:
-    return any(part.startswith(".") for part in file.relative_to(root).parts)
+def doubtful_classes(root: Path, columns: Columns) -> list[str]:
+    """Folders that are probably the classes, where what lies above them was taken for these."""
+    if trees.parquet_splits(root) or csv_splits(root, columns):
+        return []
+    return sorted({n for base in trees.split_folders(root).values() for n in trees.alike(base)})

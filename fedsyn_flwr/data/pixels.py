@@ -12,7 +12,7 @@ GREY = ("1", "L", "LA", "La", "I", "F", "I;16", "I;16B", "I;16L", "I;16N")
 """Pillow's modes without colour; all others count as colour."""
 
 
-def channels(data: bytes | Path, where: str) -> int:
+def channels(data: bytes | Path | None, where: str) -> int:
     """1 for a grey image, 3 for one in colour; reads the file's header only."""
     from PIL import Image
 
@@ -21,7 +21,7 @@ def channels(data: bytes | Path, where: str) -> int:
         return 1 if image.mode in GREY else 3
 
 
-def decode(data: bytes | Path, channels: int, size: int, where: str) -> NDArray[np.uint8]:
+def decode(data: bytes | Path | None, channels: int, size: int, where: str) -> NDArray[np.uint8]:
     """An image file as uint8 (C, H, W).
 
     The first frame of an animation; 16-bit and floating-point images scaled to 8 bits; CMYK and
@@ -29,8 +29,8 @@ def decode(data: bytes | Path, channels: int, size: int, where: str) -> NDArray[
 
     Parameters
     ----------
-    data : bytes or Path
-        The file, or where it lies.
+    data : bytes, Path or None
+        The file, or where it lies; None where a table has no image.
     channels : int
         1 (grey) or 3 (RGB): what is returned.
     size : int
@@ -42,7 +42,7 @@ def decode(data: bytes | Path, channels: int, size: int, where: str) -> NDArray[
     Raises
     ------
     UserError
-        If the file is no image, or a broken one.
+        If there is no file, or it is no image, or a broken one.
     """
     from PIL import Image, ImageOps
 
@@ -57,9 +57,11 @@ def decode(data: bytes | Path, channels: int, size: int, where: str) -> NDArray[
     return _resized(pixels, size) if size else pixels
 
 
-def _opened(data: bytes | Path, where: str):  # type: ignore[no-untyped-def]  # Pillow's own type
+def _opened(data: bytes | Path | None, where: str):  # type: ignore[no-untyped-def]  # Pillow's own type
     from PIL import Image
 
+    if data is None:
+        raise UserError(f"{where}: there is no image; remove the row")
     try:
         return Image.open(io.BytesIO(data) if isinstance(data, bytes) else data)
     except (OSError, ValueError, SyntaxError, TypeError, Image.DecompressionBombError) as error:

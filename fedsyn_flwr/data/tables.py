@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,13 +83,17 @@ def class_names(names: list[str] | None, spec: DatasetSpec) -> list[str]:
     return given + [str(c) for c in range(len(given), spec.num_classes)]
 
 
-def decode(data: bytes | str, channels: int, where: str, convert: bool = True) -> NDArray[np.uint8]:
+def decode(
+    data: bytes | str | None, channels: int, where: str, convert: bool = True
+) -> NDArray[np.uint8]:
     """Decode an image file's bytes (or path) to uint8 (C, H, W), C = 1 (grey) or 3 (RGB).
 
     Without ``convert``, an image of the other kind is refused.
     """
     from PIL import Image
 
+    if data is None:
+        raise UserError(f"{where}: there is no image; remove the row")
     try:
         with Image.open(io.BytesIO(data) if isinstance(data, bytes) else data) as image:
             found = channels if convert else _CHANNELS.get(image.mode, channels)
@@ -156,8 +161,15 @@ def encoded(batches: Iterator[Any], rows: NDArray[np.int64]) -> Iterator[tuple[i
     for batch in batches:
         first, last = np.searchsorted(rows, [start, start + len(batch)])
         for row in rows[first:last]:
-            value = batch[int(row) - start].as_py()
-            yield int(row), value["bytes"] if isinstance(value, dict) else value
+            yield int(row), _file(batch[int(row) - start].as_py())
         start += len(batch)
         if last == len(rows):
             return
+
+
+def _file(value: Any) -> Any:
+    """An image's bytes; where a table has its path only, that; None where it has neither."""
+    if not isinstance(value, dict):
+        return value
+    path = value.get("path")
+    return Path(path) if value.get("bytes") is None and path else value.get("bytes")

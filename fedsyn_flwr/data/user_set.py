@@ -5,6 +5,7 @@ Classes, channels, mean and standard deviation come from the data: ``dataset = "
 """
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,8 +17,9 @@ from numpy.typing import NDArray
 from fedsyn_flwr.data import pixels
 from fedsyn_flwr.data.cache import ImageSet, Rows, cached
 from fedsyn_flwr.data.hub import as_table
-from fedsyn_flwr.data.listings import TEST, TRAIN, Columns, Listing, fingerprint, local, of_table
+from fedsyn_flwr.data.listings import Columns, Listing, local, of_table
 from fedsyn_flwr.data.specs import DatasetSpec
+from fedsyn_flwr.data.trees import TEST, TRAIN, fingerprint
 from fedsyn_flwr.errors import UserError
 
 FOLDER, HUB = "folder", "hf:"
@@ -131,6 +133,11 @@ class Survey:
     def rows(self, split: str, limit: int) -> Rows:
         """What is to be decoded."""
         listing, rows = self.parts[split]
+        if not len(rows) and len(listing.labels):
+            raise UserError(
+                f"{listing.where}: test-fraction = {self.user.test_fraction} of each class is no "
+                "image; raise it, or add a test split"
+            )
         if limit:
             rows = np.sort(np.random.default_rng(0).permutation(rows)[:limit])
         place = {name: i for i, name in enumerate(self.classes)}
@@ -173,6 +180,8 @@ def _listings(user: UserSet) -> dict[str, Listing]:
     import datasets
 
     name, _, config = user.dataset.removeprefix(HUB).partition(":")
+    if not re.fullmatch(r"([\w.-]+/)?[\w.-]+", name):
+        raise UserError(f"dataset = {user.dataset!r}: write hf:owner/name or hf:owner/name:config")
     try:
         found = datasets.load_dataset(user.folder or name, config or None)
     except Exception as error:  # many kinds, from four libraries: all mean it could not be had
@@ -209,11 +218,13 @@ def classes(user: UserSet, parts: dict[str, tuple[Listing, NDArray[np.int64]]]) 
             f"image ({', '.join(unseen[:10])}): remove them, or set unseen-test-classes = true"
         )
     if len(train) < 2:
-        raise UserError(f"{parts['train'][0].where} has {len(train)} class; at least 2 are needed")
+        found = f"one class, {min(train)!r}" if train else "no rows"
+        raise UserError(f"{parts['train'][0].where} has {found}; at least 2 classes are needed")
     if declared:
         return list(declared)
-    numbered = all(name.lstrip("-").isdecimal() for name in train | test)
-    return sorted(train | test, key=int if numbered else None)
+    names = sorted(train | test)  # first by name: 01 and 1 are one number, and sets have no order
+    numbered = all(name.removeprefix("-").isdecimal() for name in names)
+    return sorted(names, key=int) if numbered else names
 
 
 def hold_out(labels: NDArray[Any], share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
