@@ -16,10 +16,12 @@ from fedsyn_flwr.data.user_set import is_user_set
 from fedsyn_flwr.server import mrtf_variants, server_optimizer
 
 OF_PARTITION = {
-    "dirichlet-alpha": "dirichlet",
-    "classes-per-client": "classes",
-    "natural-column": "natural",
-    "labels": "own",
+    "dirichlet-alpha": ("dirichlet", "dirichlet-balanced"),
+    "classes-per-client": ("classes", "pathological"),
+    "shards-per-client": ("shards",),
+    "natural-column": ("natural",),
+    "partition-file": ("csv",),
+    "labels": ("own",),
 }
 OF_USER_SET = (
     "image-size",
@@ -81,8 +83,8 @@ def unused(config: Config) -> list[str]:
         reasons |= dict.fromkeys(keys, f"strategy = {config.federation.strategy}")
     for field in fields(config.params) if config.params else ():
         reasons.pop(kebab(field.name), None)
-    for key, partition in OF_PARTITION.items():
-        if config.data.partition != partition:
+    for key, partitions in OF_PARTITION.items():
+        if config.data.partition not in partitions:
             reasons[key] = f"partition = {config.data.partition}"
     if not is_user_set(config.data.dataset):
         reasons |= dict.fromkeys(OF_USER_SET, f"dataset = {config.data.dataset}")
