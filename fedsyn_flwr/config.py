@@ -87,6 +87,8 @@ class DataConfig:
     shards_per_client: Count
     natural_column: str
     partition_file: str
+    feature_skew: Literal["none", "noise", "rotation", "colour"]
+    feature_skew_strength: Annotated[float, Field(gt=0, le=1)]
     transductive_dataset: str
     transductive_data_dir: str
 

@@ -12,6 +12,8 @@ from fedsyn_flwr.config import (
     kebab,
 )
 from fedsyn_flwr.data import get_spec
+from fedsyn_flwr.data.feature_skew import NONE
+from fedsyn_flwr.data.own import SCHEME
 from fedsyn_flwr.data.user_set import is_user_set
 from fedsyn_flwr.server import mrtf_variants, server_optimizer
 
@@ -86,6 +88,10 @@ def unused(config: Config) -> list[str]:
     for key, partitions in OF_PARTITION.items():
         if config.data.partition not in partitions:
             reasons[key] = f"partition = {config.data.partition}"
+    if config.data.feature_skew == NONE:
+        reasons["feature-skew-strength"] = "feature-skew = none"
+    if config.data.partition == SCHEME:
+        reasons |= dict.fromkeys(("feature-skew", "feature-skew-strength"), "partition = own")
     if not is_user_set(config.data.dataset):
         reasons |= dict.fromkeys(OF_USER_SET, f"dataset = {config.data.dataset}")
     resolved = {**values, **decided(config)}

@@ -24,6 +24,12 @@ from fedsyn_flwr.server.method_defaults import remarks, unused
         ({"shards-per-client": 3, "partition": "shards"}, []),
         ({"partition-file": "/a.csv"}, ["partition-file = /a.csv (partition = dirichlet)"]),
         ({"partition-file": "/a.csv", "partition": "csv"}, []),
+        ({"feature-skew-strength": 0.5}, ["feature-skew-strength = 0.5 (feature-skew = none)"]),
+        ({"feature-skew-strength": 0.5, "feature-skew": "noise"}, []),
+        (
+            {"feature-skew": "noise", "partition": "own"},
+            ["feature-skew = noise (partition = own)"],
+        ),
         (
             {"dirichlet-alpha": 0.5, "partition": "iid"},
             ["dirichlet-alpha = 0.5 (partition = iid)"],
