@@ -14,6 +14,7 @@ from fedsyn_flwr.data import DatasetSpec, ImageSet, ResidentData, adapt, get_spe
 from fedsyn_flwr.data.listings import Columns
 from fedsyn_flwr.data.own import SCHEME
 from fedsyn_flwr.data.partition_cache import cached_partitions
+from fedsyn_flwr.data.partition_file import read_clients
 from fedsyn_flwr.data.user_set import FOLDER, UserSet, is_user_set
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.models import SplitModel, build_model
@@ -184,12 +185,18 @@ def partitions(config: Config, train: ImageSet, num_clients: int) -> list[np.nda
         seed=derive(config.federation.seed, "partition") % 2**32,
         dirichlet_alpha=data.dirichlet_alpha,
         classes_per_client=data.classes_per_client,
-        groups=_groups(config, train),
+        shards_per_client=data.shards_per_client,
+        groups=_groups(config, train, num_clients),
     )
 
 
-def _groups(config: Config, train: ImageSet) -> np.ndarray | None:
+def _groups(config: Config, train: ImageSet, num_clients: int) -> np.ndarray | None:
     data = config.data
+    if data.partition == "csv":
+        if not data.partition_file:
+            raise UserError("partition = 'csv' needs partition-file, which says who has which row")
+        path = Path(_absolute("partition-file", data.partition_file))
+        return read_clients(path, len(train.labels), num_clients)
     if data.partition != "natural":
         return None
     column = data.natural_column or spec(config).natural_column or ""

@@ -68,10 +68,27 @@ class DataConfig:
     unseen_test_classes: bool
     augment: Literal["auto", "none", "crop-flip"]
     labels: str
-    partition: Literal["iid", "dirichlet", "classes", "natural", "own"]
+    partition: Literal[
+        "iid",
+        "dirichlet",
+        "classes",
+        "natural",
+        "shards",
+        "linear",
+        "square",
+        "exponential",
+        "dirichlet-balanced",
+        "pathological",
+        "csv",
+        "own",
+    ]
     dirichlet_alpha: Positive
     classes_per_client: Count
+    shards_per_client: Count
     natural_column: str
+    partition_file: str
+    feature_skew: Literal["none", "noise", "rotation", "colour"]
+    feature_skew_strength: Annotated[float, Field(gt=0, le=1)]
     transductive_dataset: str
     transductive_data_dir: str
 

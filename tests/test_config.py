@@ -4,12 +4,14 @@ import math
 import tomllib
 from dataclasses import fields
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
 from fedsyn_flwr import config, preflight, registry
 from fedsyn_flwr.config import APP_DIR, kebab
 from fedsyn_flwr.data import DATASETS
+from fedsyn_flwr.data.partition import SCHEMES
 from fedsyn_flwr.errors import UserError
 
 CONFS = sorted((APP_DIR / "conf").glob("*.toml"))
@@ -54,6 +56,11 @@ def test_every_key_has_a_class_and_every_field_a_key() -> None:
     assert set(declared) == {kebab(f.name) for c in concerns for f in fields(c)}
 
 
+def test_every_partition_is_a_scheme_that_can_be_drawn() -> None:
+    allowed = get_args(get_type_hints(config.DataConfig)["partition"])
+    assert allowed == (*SCHEMES, "own")
+
+
 def test_every_key_has_a_comment() -> None:
     """Each key of pyproject.toml is on a line of its own with a default of the right type."""
     text = (APP_DIR / "pyproject.toml").read_text()
@@ -69,7 +76,7 @@ def test_every_key_has_a_comment() -> None:
         ("learning-rate", "abc", "learning-rate = 'abc': must be a valid number"),
         ("learning-rate", math.nan, "must be a finite number"),
         ("dirichlet-alpha", -1, "dirichlet-alpha = -1: must be greater than 0"),
-        ("partition", "foo", "allowed are 'iid', 'dirichlet', 'classes', 'natural' or 'own'"),
+        ("partition", "foo", "allowed are 'iid', 'dirichlet', 'classes', 'natural', 'shards', "),
         ("fraction-fit", 1.2, "must be less than or equal to 1"),
         ("hfmds-alpha", 2, "hfmds-alpha = 2"),
         ("synthesis-loss", "mse", "allowed are 'ce', 'ce+fm' or 'ce+hfm'"),

@@ -18,6 +18,7 @@ from fedsyn_flwr.compute.cuda_graphs import Graphs
 from fedsyn_flwr.compute.device import bound_memory, gpu_share
 from fedsyn_flwr.compute.process import keep_freed_memory
 from fedsyn_flwr.data import ImageSet, ResidentData, augment
+from fedsyn_flwr.data.feature_skew import skewed
 from fedsyn_flwr.data.holdout import hold_out
 from fedsyn_flwr.data.own import SCHEME
 from fedsyn_flwr.errors import UserError
@@ -160,8 +161,11 @@ def held(settings: config.Config, holding: Holding) -> tuple[ImageSet, list[np.n
     if isinstance(holding, OwnData):
         own = holding.load(settings)
         return own, [np.arange(len(own.labels))]
-    train = build.images(settings, "train")
-    return train, build.partitions(settings, train, holding)
+    train, data = build.images(settings, "train"), settings.data
+    parts = build.partitions(settings, train, holding)
+    seed = settings.federation.seed
+    taken = skewed(train, parts, data.feature_skew, data.feature_skew_strength, seed=seed)
+    return taken, parts
 
 
 @lru_cache(maxsize=1)

@@ -1,16 +1,27 @@
 """Who holds which rows: partitions as index arrays, drawn on labels only."""
 
 import heapq
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedsyn_flwr.data import partition_skews as skews
+from fedsyn_flwr.data.library_partitioner import Indices, run
 from fedsyn_flwr.errors import UserError
 
-Indices = NDArray[np.int64]
-
-SCHEMES = ("iid", "dirichlet", "classes", "natural")
+SCHEMES = (
+    "iid",
+    "dirichlet",
+    "classes",
+    "natural",
+    "shards",
+    *skews.SIZES,
+    "dirichlet-balanced",
+    "pathological",
+    "csv",
+)
 
 
 def make_partitions(
@@ -21,6 +32,7 @@ def make_partitions(
     seed: int,
     dirichlet_alpha: float = 0.1,
     classes_per_client: int = 2,
+    shards_per_client: int = 2,
     groups: ArrayLike | None = None,
     min_size: int = 0,
 ) -> list[Indices]:
@@ -32,7 +44,9 @@ def make_partitions(
         Class of every row.
     num_clients : int
         K, 1 <= K <= N.
-    scheme : {"iid", "dirichlet", "classes", "natural"}
+    scheme : str
+        One of ``SCHEMES``:
+
         - iid: sizes equal within one row.
         - dirichlet: every class is spread over the clients by its own draw from Dirichlet(alpha)
           (Yurochkin et al. 2019). Drawn by flwr-datasets with a minimum size of 0, so once: with
@@ -45,14 +59,23 @@ def make_partitions(
           fewer classes).
         - natural: whole groups (writers) are dealt over the clients in a random order, so that
           the number of groups per client is equal within one.
+        - shards: `shards_per_client` blocks of the rows sorted by label.
+        - linear, square, exponential: iid, with sizes that grow with the client's number.
+        - dirichlet-balanced: each client has its own class mixture, and all as many rows.
+        - pathological: client k holds the classes k … k + `classes_per_client` - 1, counted round.
+        - csv: `groups` holds every row's client.
     seed : int
-        Same arguments, same partitions; which way is taken never depends on time.
+        Same arguments, same partitions; which way is taken never depends on time. "csv" draws
+        nothing.
     dirichlet_alpha : float
         > 0; small is skewed.
     classes_per_client : int
         1..number of classes present, and enough that the clients together hold all of them.
+    shards_per_client : int
+        At least 1, and with K of them at most N.
     groups : int (N,), optional
-        Natural client of every row; needed for "natural", at least K distinct values.
+        Natural client of every row; needed for "natural", at least K distinct values, and for
+        "csv", 0..K-1.
     min_size : int
         Clients below it take random rows from the largest ones (any scheme, so the scheme's
         property then holds only nearly). 0 allows empty clients.
@@ -70,14 +93,18 @@ def make_partitions(
     y = np.asarray(labels)
     _check(y, num_clients, scheme, seed, min_size)
     rng = np.random.default_rng([seed, num_clients])
-    if scheme == "iid":
-        parts = _iid(y, num_clients, rng)
-    elif scheme == "dirichlet":
-        parts = _dirichlet(y, num_clients, dirichlet_alpha, seed)
-    elif scheme == "classes":
-        parts = _classes(y, num_clients, classes_per_client, seed, rng)
-    else:
-        parts = _natural(y, num_clients, groups, rng)
+    draw: dict[str, Callable[[], list[Indices]]] = {
+        "iid": lambda: _iid(y, num_clients, rng),
+        "dirichlet": lambda: _dirichlet(y, num_clients, dirichlet_alpha, seed),
+        "classes": lambda: _classes(y, num_clients, classes_per_client, seed, rng),
+        "natural": lambda: _natural(y, num_clients, groups, rng),
+        "shards": lambda: skews.shards(y, num_clients, shards_per_client, seed),
+        "dirichlet-balanced": lambda: _dirichlet_balanced(y, num_clients, dirichlet_alpha, rng),
+        "pathological": lambda: skews.pathological(y, num_clients, classes_per_client, rng),
+        "csv": lambda: skews.by_hand(len(y), num_clients, groups),
+    }
+    sized = scheme in skews.SIZES
+    parts = skews.by_size(len(y), num_clients, scheme, rng) if sized else draw[scheme]()
     return [np.sort(part) for part in _top_up(parts, min_size, rng)]
 
 
@@ -109,18 +136,29 @@ def _iid(labels: NDArray[Any], num_clients: int, rng: np.random.Generator) -> li
     from flwr_datasets.partitioner import IidPartitioner
 
     order = rng.permutation(len(labels))  # the partitioner cuts the rows in their given order
-    return [order[part] for part in _run(IidPartitioner(num_clients), num_clients, labels)]
+    return [order[part] for part in run(IidPartitioner(num_clients), num_clients, labels)]
 
 
 def _dirichlet(labels: NDArray[Any], num_clients: int, alpha: float, seed: int) -> list[Indices]:
     from flwr_datasets.partitioner import DirichletPartitioner
 
-    if not (alpha > 0 and np.isfinite(alpha)):
-        raise UserError(f"dirichlet-alpha = {alpha} must be a finite number above 0, e.g. 0.1")
+    _check_alpha(alpha)
     partitioner = DirichletPartitioner(
         num_clients, "key", float(alpha), min_partition_size=0, shuffle=False, seed=seed
     )
-    return _run(partitioner, num_clients, labels)
+    return run(partitioner, num_clients, labels)
+
+
+def _dirichlet_balanced(
+    labels: NDArray[Any], num_clients: int, alpha: float, rng: np.random.Generator
+) -> list[Indices]:
+    _check_alpha(alpha)
+    return skews.dirichlet_balanced(labels, num_clients, alpha, rng)
+
+
+def _check_alpha(alpha: float) -> None:
+    if not (alpha > 0 and np.isfinite(alpha)):
+        raise UserError(f"dirichlet-alpha = {alpha} must be a finite number above 0, e.g. 0.1")
 
 
 def _classes(
@@ -144,7 +182,7 @@ def _classes(
         num_clients, "key", per_client, "first-deterministic", shuffle=False, seed=seed
     )
     try:
-        return _run(partitioner, num_clients, labels)
+        return run(partitioner, num_clients, labels)
     except ValueError:  # a class with fewer rows than holders
         return _deal_classes(labels, num_clients, per_client, rng)
 
@@ -187,24 +225,7 @@ def _natural(
     # here and it partitions by the client they fell to.
     client_of_group = rng.permutation(len(values)) % num_clients
     partitioner = GroupedNaturalIdPartitioner("key", group_size=1, sort_unique_ids=True)
-    return _run(partitioner, num_clients, client_of_group[codes])
-
-
-def _run(partitioner: Any, num_clients: int, keys: NDArray[Any]) -> list[Indices]:
-    """Let a flwr-datasets partitioner split rows by `keys` (N,); return its index arrays."""
-    import datasets
-
-    class Rows(datasets.Dataset):
-        """Rows answering with arrays: reading a column, and selecting, take seconds otherwise."""
-
-        def __getitem__(self, key: str) -> Any:
-            return self.data.column(key).to_numpy()
-
-        def select(self, indices: Any, **_: Any) -> Any:
-            return np.fromiter(indices, dtype=np.int64)
-
-    partitioner.dataset = Rows(datasets.Dataset.from_dict({"key": keys}).data)
-    return [partitioner.load_partition(k) for k in range(num_clients)]
+    return run(partitioner, num_clients, client_of_group[codes])
 
 
 def _top_up(parts: list[Indices], min_size: int, rng: np.random.Generator) -> list[Indices]:

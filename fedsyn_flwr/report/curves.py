@@ -239,13 +239,16 @@ def curves(groups: Sequence[Sequence[Run]], x: X, measure: str = ACCURACY) -> li
     return [curve(label, [run.rows for run in group], x, measure) for label, group in pairs]
 
 
+_PARTITION_KEYS = ("dirichlet-alpha", "classes-per-client", "shards-per-client", "partition-file")
+
+
 def title(groups: Sequence[Sequence[Run]]) -> str:
     """What all groups have in common and a reader wants to know."""
     configs_ = [group[0].config for group in groups]
     first, clients = configs_[0], configs_[0].get("num-clients")
     parts = [
         (str(first.get("dataset")), ("dataset",)),
-        (_partition(first), ("partition", "dirichlet-alpha", "classes-per-client")),
+        (_partition(first), ("partition", *_PARTITION_KEYS)),
         (str(first.get("model")), ("model",)),
         (f"{clients} clients" if clients else "", ("num-clients",)),
     ]
@@ -257,8 +260,14 @@ def _partition(config: Mapping[str, Any]) -> str:
     kind = config.get("partition")
     if kind == "dirichlet":
         return f"Dirichlet({scalar(config['dirichlet-alpha'])}) partition"
+    if kind == "dirichlet-balanced":
+        return f"balanced Dirichlet({scalar(config['dirichlet-alpha'])}) partition"
     if kind == "classes":
         return f"{config['classes-per-client']} classes per client"
+    if kind == "pathological":
+        return f"pathological partition, {config['classes-per-client']} classes per client"
+    if kind == "shards":
+        return f"{config['shards-per-client']} shards per client"
     return f"{kind} partition"
 
 

@@ -12,14 +12,18 @@ from fedsyn_flwr.config import (
     kebab,
 )
 from fedsyn_flwr.data import get_spec
+from fedsyn_flwr.data.feature_skew import NONE
+from fedsyn_flwr.data.own import SCHEME
 from fedsyn_flwr.data.user_set import is_user_set
 from fedsyn_flwr.server import mrtf_variants, server_optimizer
 
 OF_PARTITION = {
-    "dirichlet-alpha": "dirichlet",
-    "classes-per-client": "classes",
-    "natural-column": "natural",
-    "labels": "own",
+    "dirichlet-alpha": ("dirichlet", "dirichlet-balanced"),
+    "classes-per-client": ("classes", "pathological"),
+    "shards-per-client": ("shards",),
+    "natural-column": ("natural",),
+    "partition-file": ("csv",),
+    "labels": ("own",),
 }
 OF_USER_SET = (
     "image-size",
@@ -81,9 +85,13 @@ def unused(config: Config) -> list[str]:
         reasons |= dict.fromkeys(keys, f"strategy = {config.federation.strategy}")
     for field in fields(config.params) if config.params else ():
         reasons.pop(kebab(field.name), None)
-    for key, partition in OF_PARTITION.items():
-        if config.data.partition != partition:
+    for key, partitions in OF_PARTITION.items():
+        if config.data.partition not in partitions:
             reasons[key] = f"partition = {config.data.partition}"
+    if config.data.feature_skew == NONE:
+        reasons["feature-skew-strength"] = "feature-skew = none"
+    if config.data.partition == SCHEME:
+        reasons |= dict.fromkeys(("feature-skew", "feature-skew-strength"), "partition = own")
     if not is_user_set(config.data.dataset):
         reasons |= dict.fromkeys(OF_USER_SET, f"dataset = {config.data.dataset}")
     resolved = {**values, **decided(config)}

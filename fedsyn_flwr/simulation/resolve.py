@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DEFAULT_CLIENTS = 10
-PATH_KEYS = ("data-dir", "transductive-data-dir", "results-dir", "state-dir")
+PATH_KEYS = ("data-dir", "transductive-data-dir", "partition-file", "results-dir", "state-dir")
 
 
 @dataclass(frozen=True)

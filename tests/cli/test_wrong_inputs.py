@@ -45,6 +45,10 @@ CASES = {
     "no value": (["-c", "seed"], "seed"),
     "own": (["-c", "partition=own"], "partition = 'own' is for real SuperNodes"),
     "natural": (["-c", "partition=natural"], "natural-column"),
+    "csv": (["-c", "partition=csv"], "partition = 'csv' needs partition-file"),
+    "no csv": (["-c", "partition=csv", "-c", "partition-file=a.csv"], "a.csv cannot be read"),
+    "sizes": (["-c", "partition=exponential", "--clients", "20"], "choose at most 7 clients"),
+    "shards": (["-c", "partition=shards", "-c", "shards-per-client=144"], "choose 1 to 143"),
 }
 
 

@@ -18,6 +18,18 @@ from fedsyn_flwr.server.method_defaults import remarks, unused
         ({"strategy": "moon", "moon-mu": 5.0}, []),
         ({"classes-per-client": 99}, ["classes-per-client = 99 (partition = dirichlet)"]),
         ({"classes-per-client": 3, "partition": "classes"}, []),
+        ({"classes-per-client": 3, "partition": "pathological"}, []),
+        ({"dirichlet-alpha": 0.5, "partition": "dirichlet-balanced"}, []),
+        ({"shards-per-client": 3}, ["shards-per-client = 3 (partition = dirichlet)"]),
+        ({"shards-per-client": 3, "partition": "shards"}, []),
+        ({"partition-file": "/a.csv"}, ["partition-file = /a.csv (partition = dirichlet)"]),
+        ({"partition-file": "/a.csv", "partition": "csv"}, []),
+        ({"feature-skew-strength": 0.5}, ["feature-skew-strength = 0.5 (feature-skew = none)"]),
+        ({"feature-skew-strength": 0.5, "feature-skew": "noise"}, []),
+        (
+            {"feature-skew": "noise", "partition": "own"},
+            ["feature-skew = noise (partition = own)"],
+        ),
         (
             {"dirichlet-alpha": 0.5, "partition": "iid"},
             ["dirichlet-alpha = 0.5 (partition = iid)"],
