@@ -87,6 +87,10 @@ class Setting:
         """Pixels 0 to 255 less their mean, over their deviation."""
         return (pixels / 255 - self.mean) / self.std
 
+    def one_hot(self, y: Tensor) -> Tensor:
+        """Labels (N,) as (N, classes)."""
+        return F.one_hot(y, self.classes).float()
+
     def model(self, state: State | None = None) -> SplitModel:
         """The network at these weights, or at the run's initial ones."""
         model = build.network(self.config, tuple(self.x.shape[1:]))
@@ -119,7 +123,8 @@ class Setting:
         for name, like in states[0].items():
             each = torch.stack([state[name] for state in states])
             floating = like.is_floating_point()
-            mean[name] = torch.tensordot(p, each.double(), 1).float() if floating else each.amax(0)
+            average = torch.tensordot(p, each.double(), 1) if floating else each.amax(0)
+            mean[name] = average.to(like.dtype)
         return mean
 
     def local(
