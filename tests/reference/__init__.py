@@ -1,0 +1,7 @@
+"""Every method once more, written from its paper: the app must end at the same weights.
+
+One file per method. From the app come only images, partition, initial weights and random streams
+(`setting`), so that both sides see the same batches; `test_reference` holds the files to that.
+Everything else a method does is written out here. ``python -m tests.reference`` prints how far the
+app's final weights are from the references'. Read `setting` and `fedavg` first.
+"""
