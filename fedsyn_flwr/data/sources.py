@@ -4,10 +4,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+from fedsyn_flwr import plugins
 from fedsyn_flwr.data import folders, hub
 from fedsyn_flwr.data.cache import DECODES, ImageSet, cached, default_cache_dir
 from fedsyn_flwr.data.specs import DATASETS, DatasetSpec
 from fedsyn_flwr.errors import UserError
+
+GROUP = "fedsyn.datasets"
 
 __all__ = [
     "DATASETS",
@@ -30,9 +33,14 @@ def get_spec(name: str) -> DatasetSpec:
     UserError
         When there is none of that name; the message lists those there are.
     """
-    if name not in DATASETS:
-        raise UserError(f"dataset = {name!r} is unknown; choose one of {', '.join(DATASETS)}")
-    return DATASETS[name]
+    if name in DATASETS:
+        return DATASETS[name]
+    found: DatasetSpec | None = plugins.load(GROUP, name, DatasetSpec)
+    if found is None:
+        known = [*DATASETS, *plugins.installed(GROUP)]
+        hint = plugins.nearest(name, known)
+        raise UserError(f"dataset = {name!r} is unknown; choose one of {', '.join(known)}{hint}")
+    return found
 
 
 def load(

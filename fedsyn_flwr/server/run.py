@@ -1,6 +1,7 @@
 """The server of a run: read the configuration, build the parts, hand over."""
 
 import json
+import re
 import time
 import uuid
 from logging import ERROR, WARNING
@@ -30,6 +31,7 @@ def run_folder(run_config: config.RunConfig) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     parts = (run_config.get(key, "") for key in ("strategy", "dataset"))
     default = "-".join([*map(str, parts), f"seed{run_config.get('seed', '')}", stamp])
+    default = re.sub(r"[^\w.+=-]", "_", default)  # a plug-in is called module:METHOD
     return root / str(run_config.get("run-name") or default)
 
 
