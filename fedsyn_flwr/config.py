@@ -6,6 +6,7 @@ its own declares such a class beside its client and names it in the registry.
 """
 
 import difflib
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -108,6 +109,7 @@ class FederationConfig:
     """Who takes part, for how long, and what happens when someone fails."""
 
     strategy: str
+    method_keys: str
     seed: Annotated[int, Field(ge=0, lt=2**31)]
     num_clients: CountOrZero
     num_server_rounds: Count
@@ -286,17 +288,61 @@ def read_conf(path: Path) -> dict[str, Scalar]:
     return keys
 
 
-def check_keys(keys: Iterable[str]) -> None:
-    """Refuse keys that ``[tool.flwr.app.config]`` does not have.
+def plugin_keys(strategy: str) -> dict[str, Scalar]:
+    """Own keys of a method that is not built in, with the defaults of its class."""
+    from fedsyn_flwr import registry
+
+    return {kebab(name): value for name, value in registry.own_defaults(strategy).items()}
+
+
+def packed(run_config: RunConfig) -> dict[str, Scalar]:
+    """For Flower, which refuses keys that pyproject.toml lacks: those go into ``method-keys``."""
+    declared = {key: value for key, value in run_config.items() if key in defaults()}
+    own = {key: value for key, value in run_config.items() if key not in declared}
+    if own:
+        declared["method-keys"] = ", ".join(f"{k} = {json.dumps(v)}" for k, v in own.items())
+    return declared
+
+
+def unpacked(run_config: RunConfig) -> dict[str, Scalar]:
+    """The inverse of `packed`; own keys that are given nowhere have their class's defaults.
+
+    Raises
+    ------
+    UserError
+        If ``method-keys`` is not ``key = value, …``, or the strategy is unknown.
+    """
+    text = str(run_config.get("method-keys", ""))
+    try:
+        given = tomllib.loads(f"keys = {{ {text} }}")["keys"]
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"method-keys = {text!r}: must be key = value, …: {error}") from None
+    for key, value in given.items():
+        if not isinstance(value, Scalar):
+            raise UserError(f"method-keys: {key} must be a single value, not {value!r}")
+    own = plugin_keys(str(run_config.get("strategy", defaults()["strategy"])))
+    return {**own, **run_config, **given, **({"method-keys": ""} if text else {})}
+
+
+def check_keys(keys: Iterable[str], own: Iterable[str] = ()) -> None:
+    """Refuse keys that neither ``[tool.flwr.app.config]`` nor a plug-in has.
+
+    ``own`` are the chosen plug-in's; those of other installed ones pass like any method's.
 
     Raises
     ------
     UserError
         Naming the key and the nearest known one.
     """
-    for key in keys:
-        if key not in defaults():
-            near = difflib.get_close_matches(key, defaults(), n=1, cutoff=0.5)
+    from fedsyn_flwr import registry
+
+    known = {*defaults(), *own}
+    unknown = [key for key in keys if key not in known]
+    if unknown:
+        known |= {kebab(name) for name in registry.installed_defaults()}
+    for key in unknown:
+        if key not in known:
+            near = difflib.get_close_matches(key, sorted(known), n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else "see [tool.flwr.app.config]"
             raise UserError(f"unknown key {key!r}: {hint}")
 
@@ -344,12 +390,15 @@ def load(run_config: RunConfig) -> Config:
     """
     from fedsyn_flwr import registry
 
-    check_keys(run_config)
+    run_config = unpacked(run_config)
     strategy = parse(FederationConfig, run_config).strategy
-    all_params = {cls: parse(cls, run_config) for cls in registry.param_classes()}
+    check_keys(run_config, plugin_keys(strategy))
+    chosen = registry.method(strategy).params
+    classes = [*registry.param_classes(), *([chosen] if chosen else [])]
+    all_params = {cls: parse(cls, run_config) for cls in classes}
     return Config(
         **{name: parse(concern, run_config) for name, concern in CONCERNS.items()},
-        params=all_params.get(registry.method(strategy).params),
+        params=all_params.get(chosen),
         raw=dict(run_config),
     )
 
@@ -358,6 +407,7 @@ def merged(*overrides: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """Defaults with overrides on top, later ones win; unknown keys are refused."""
     config = dict(defaults())
     for override in overrides:
-        check_keys(override)
         config.update(override)
+    config = unpacked(config)
+    check_keys(config, plugin_keys(str(config["strategy"])))
     return config

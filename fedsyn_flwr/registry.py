@@ -1,12 +1,18 @@
-"""Method name → its two halves. The only place that knows methods by name."""
+"""Method name → its two halves. The only place that knows methods by name.
 
-import difflib
-from dataclasses import dataclass, fields
+Beside those of `METHODS` there are those that installed packages bring as entry points of `GROUP`,
+and any ``module:METHOD``.
+"""
+
+from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from importlib import import_module
 from typing import Any
 
+from fedsyn_flwr import plugins
 from fedsyn_flwr.errors import UserError
+
+GROUP = "fedsyn.methods"
 
 
 @dataclass(frozen=True)
@@ -157,6 +163,8 @@ METHODS = {
 @cache
 def _resolve(path: str) -> Any:
     module, name = path.split(":")
+    if module.partition(".")[0] not in ("clients", "strategies"):
+        return plugins.attribute(path)
     return getattr(import_module(module), name)
 
 
@@ -168,11 +176,46 @@ def method(name: str) -> Method:
     UserError
         Listing the names there are.
     """
-    if name not in METHODS:
-        close = difflib.get_close_matches(name, METHODS, n=1)
-        meant = f"; did you mean {close[0]}?" if close else ""
-        raise UserError(f"strategy = {name!r}: allowed are {', '.join(METHODS)}{meant}")
-    return METHODS[name]
+    if name in METHODS:
+        return METHODS[name]
+    found = plugins.load(GROUP, name, Method)
+    if found is None:
+        known = [*METHODS, *plugins.installed(GROUP)]
+        hint = plugins.nearest(name, known)
+        raise UserError(f"strategy = {name!r}: allowed are {', '.join(known)}{hint}")
+    _ = found.strategy, found.client, found.params  # what is wrong with them is said here
+    return found
+
+
+def own_defaults(name: str) -> dict[str, Any]:
+    """Field → default of a plug-in's own keys; none for a built-in method, which pyproject has.
+
+    Raises
+    ------
+    UserError
+        If there is no such method, or its class is none of the kind that keys need.
+    """
+    cls = method(name).params
+    if name in METHODS or cls is None:
+        return {}
+    config = getattr(cls, "__pydantic_config__", {})
+    if not config.get("alias_generator"):
+        raise UserError(
+            f"strategy = {name!r}: {cls.__name__} must be a pydantic.dataclasses.dataclass with "
+            "frozen=True and config=fedsyn_flwr.config.SETTINGS"
+        )
+    return {f.name: f.default for f in fields(cls) if f.default is not MISSING}
+
+
+def installed_defaults() -> dict[str, Any]:
+    """Field → default of the own keys of every installed plug-in; broken ones are passed over."""
+    found: dict[str, Any] = {}
+    for name in plugins.installed(GROUP):
+        try:
+            found |= own_defaults(name)
+        except UserError:
+            continue
+    return found
 
 
 def foreign_keys(name: str) -> set[str]:

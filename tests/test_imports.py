@@ -26,6 +26,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("fedsyn_flwr.compute",),
     ("fedsyn_flwr.config",),
     ("fedsyn_flwr.registry",),
+    ("fedsyn_flwr.plugins",),
     ("fedsyn_flwr.files", "fedsyn_flwr.rng"),
     ("fedsyn_flwr.errors", "fedsyn_flwr"),
 )

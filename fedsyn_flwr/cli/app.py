@@ -23,6 +23,7 @@ from fedsyn_flwr.cli import (
 )
 from fedsyn_flwr.cli.options import INTERRUPTED
 from fedsyn_flwr.errors import UserError
+from fedsyn_flwr.plugins import share_path
 
 app = typer.Typer(
     name="fedsyn",
@@ -38,6 +39,7 @@ def main() -> None:
     """Entry point: a user's mistake is one line on stderr and exit code 2."""
     import click
 
+    share_path()
     try:
         code = app(standalone_mode=False)
     except UserError as error:

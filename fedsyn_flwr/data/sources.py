@@ -1,14 +1,16 @@
 """Data sets by name: embedded, from the Hugging Face Hub, or from a local folder."""
 
-import difflib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+from fedsyn_flwr import plugins
 from fedsyn_flwr.data import folders, hub
 from fedsyn_flwr.data.cache import DECODES, ImageSet, cached, default_cache_dir
 from fedsyn_flwr.data.specs import DATASETS, DatasetSpec
 from fedsyn_flwr.errors import UserError
+
+GROUP = "fedsyn.datasets"
 
 __all__ = [
     "DATASETS",
@@ -31,14 +33,16 @@ def get_spec(name: str) -> DatasetSpec:
     UserError
         When there is none of that name; the message lists those there are.
     """
-    if name not in DATASETS:
-        close = difflib.get_close_matches(name, DATASETS, n=1)
-        meant = f" (did you mean {close[0]}?)" if close else ""
+    if name in DATASETS:
+        return DATASETS[name]
+    found: DatasetSpec | None = plugins.load(GROUP, name, DatasetSpec)
+    if found is None:
+        known = [*DATASETS, *plugins.installed(GROUP)]
         raise UserError(
-            f"dataset = {name!r} is unknown{meant}; choose one of {', '.join(DATASETS)}, or your "
-            "own: folder with data-dir, or hf:owner/name"
+            f"dataset = {name!r} is unknown; choose one of {', '.join(known)}, or your own: folder "
+            f"with data-dir, or hf:owner/name{plugins.nearest(name, known)}"
         )
-    return DATASETS[name]
+    return found
 
 
 def load(

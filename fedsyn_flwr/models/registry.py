@@ -7,6 +7,7 @@ from typing import cast
 
 import torch
 
+from fedsyn_flwr import plugins
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.models.base import SplitModel
 from fedsyn_flwr.models.cnn import LeNet, PooledCnn, SmallCnn
@@ -15,6 +16,7 @@ from fedsyn_flwr.models.mlp import Mlp
 from fedsyn_flwr.models.resnet import ResNet18
 from fedsyn_flwr.models.vgg import Vgg8
 
+GROUP = "fedsyn.models"
 Builder = Callable[[tuple[int, int, int], int, Norm, float], SplitModel]
 
 
@@ -99,9 +101,12 @@ def _checked_spec(name: str, in_shape: tuple[int, int, int]) -> ModelSpec:
     """The spec called ``name``, or a UserError that lists the models that fit the images."""
     _, h, w = in_shape
     fitting = ", ".join(spec.name for spec in MODELS.values() if spec.min_size <= min(h, w))
-    if name not in MODELS:
-        raise UserError(f"model = {name!r} is unknown; for {h}x{w} images choose from: {fitting}")
-    spec = MODELS[name]
+    spec = MODELS.get(name) or plugins.load(GROUP, name, ModelSpec)
+    if spec is None:
+        hint = plugins.nearest(name, [*MODELS, *plugins.installed(GROUP)])
+        raise UserError(
+            f"model = {name!r} is unknown; for {h}x{w} images choose from: {fitting}{hint}"
+        )
     if min(h, w) < spec.min_size:
         raise UserError(
             f"model = {name!r} needs images of {spec.min_size}x{spec.min_size} or larger, "

@@ -83,6 +83,8 @@ def unused(config: Config) -> list[str]:
     for cls in registry.param_classes():
         keys = {kebab(field.name) for field in fields(cls)}
         reasons |= dict.fromkeys(keys, f"strategy = {config.federation.strategy}")
+    strangers = sorted(config.raw.keys() - defaults().keys())  # another plug-in's
+    reasons |= dict.fromkeys(strangers, f"strategy = {config.federation.strategy}")
     for field in fields(config.params) if config.params else ():
         reasons.pop(kebab(field.name), None)
     for key, partitions in OF_PARTITION.items():
@@ -105,7 +107,7 @@ def unused(config: Config) -> list[str]:
     return [
         f"{key} = {values[key]} ({reason})"
         for key, reason in reasons.items()
-        if values[key] != defaults()[key]
+        if values[key] != defaults().get(key)
     ]
 
 

@@ -10,8 +10,9 @@ from fedsyn_flwr.simulation.resolve import parse_override
 
 def of_method(override: str) -> tuple[str, str]:
     """``scaffold:momentum=0`` → (scaffold, momentum=0); no method, an empty name."""
-    method, colon, rest = override.partition(":")
-    return (method.strip(), rest) if colon and "=" not in method else ("", override)
+    head, equals, value = override.partition("=")
+    method, colon, key = head.rpartition(":")  # a plug-in's name has a colon of its own
+    return (method.strip(), f"{key}{equals}{value}") if colon else ("", override)
 
 
 def own_overrides(overrides: Sequence[str], method: str) -> list[str]:

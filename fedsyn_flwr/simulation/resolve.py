@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fedsyn_flwr import config as configs
 from fedsyn_flwr.config import APP_DIR, Config, RunConfig, Scalar, as_name
 from fedsyn_flwr.errors import UserError
+from fedsyn_flwr.plugins import nearest
 from fedsyn_flwr.report.files import read_config, read_status
 from fedsyn_flwr.simulation.resources import Options
 
@@ -216,8 +217,9 @@ def find_conf(conf: str) -> Path:
     named = APP_DIR / "conf" / f"{conf}.toml"
     if named.is_file():
         return named
-    known = ", ".join(sorted(p.stem for p in named.parent.glob("*.toml")))
-    raise UserError(f"conf {conf!r} is neither a .toml file nor one of conf/: {known}")
+    known = sorted(p.stem for p in named.parent.glob("*.toml"))
+    listed, hint = ", ".join(known), nearest(conf, known)
+    raise UserError(f"conf {conf!r} is neither a .toml file nor one of conf/: {listed}{hint}")
 
 
 def parse_override(text: str) -> tuple[str, Scalar]:
@@ -242,8 +244,7 @@ def default_name(config: Config) -> str:
     """``hfmds-digits-seed0-20261130-014632``."""
     federation = config.federation
     now = time.strftime("%Y%m%d-%H%M%S")
-    dataset = as_name(config.data.dataset)
-    return f"{federation.strategy}-{dataset}-seed{federation.seed}-{now}"
+    return as_name(f"{federation.strategy}-{config.data.dataset}-seed{federation.seed}-{now}")
 
 
 def results_folder(run_config: RunConfig) -> Path:

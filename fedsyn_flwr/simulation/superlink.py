@@ -23,7 +23,7 @@ from typing import Any, Self
 from urllib.error import URLError
 
 from fedsyn_flwr.compute.hardware import cpu_count
-from fedsyn_flwr.config import Scalar
+from fedsyn_flwr.config import Scalar, packed
 from fedsyn_flwr.errors import UserError
 from fedsyn_flwr.simulation.app_copy import staged
 from fedsyn_flwr.simulation.cleanup import Guard
@@ -137,7 +137,7 @@ class LocalSuperLink:
         """
         self._wait()
         keys = self.home / f"run-{time.time_ns()}.toml"
-        keys.write_text(to_toml(run_config), encoding="utf-8")
+        keys.write_text(to_toml(packed(run_config)), encoding="utf-8")
         own = dict(federation)
         self.ray.ensure(int(own.pop("init-args-num-cpus")))  # Ray's to know, not who joins it
         resources = " ".join(f"{key}={value}" for key, value in own.items())

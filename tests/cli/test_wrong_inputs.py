@@ -28,7 +28,9 @@ def unreadable(folder: Path) -> str:
 
 CASES = {
     "strategy": (["-c", "strategy=fedsup"], "strategy = 'fedsup': allowed are fedavg"),
-    "dataset": (["-c", "dataset=minst"], "minst"),
+    "dataset": (["-c", "dataset=minst"], "did you mean mnist?"),
+    "model": (["-c", "model=resnet8"], "did you mean resnet18?"),
+    "conf": (["digits-hfmd"], "did you mean digits-hfmds?"),
     "data-dir": (["-c", "data-dir=/no/such/folder"], "/no/such/folder"),
     "alpha": (["-c", "dirichlet-alpha=0"], "dirichlet-alpha = 0: must be greater than 0"),
     "classes": (
