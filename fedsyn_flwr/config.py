@@ -115,6 +115,7 @@ class FederationConfig:
     num_server_rounds: Count
     fraction_fit: Annotated[float, Field(gt=0, le=1)]
     weighting: Literal["examples", "uniform"]
+    max_client_share: Annotated[float, Field(gt=0, le=1)]
     min_success_fraction: Share
     node_timeout: Positive
     round_timeout: Positive

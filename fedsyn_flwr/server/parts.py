@@ -103,7 +103,7 @@ class Parts:
             flat=flat,
             evaluator=evaluator,
             codec=MessageCodec(run, flat.layout, versions),
-            aggregator=Aggregator(federation.weighting),
+            aggregator=Aggregator(federation.weighting, federation.max_client_share),
             server_optimizer=ServerOptimizer(rule),
             refiner=refinement.chosen(config, presets.refinement, presets.makes_pool, flat),
             accountant=Accountant(config.privacy, federation.weighting == "uniform"),

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedsyn_flwr.models.flat_model import Vectors
 from fedsyn_flwr.server.aggregator import Aggregator
@@ -52,3 +54,36 @@ def test_opening_forgets_another_attempt() -> None:
 def test_who_has_no_samples_has_no_weight() -> None:
     assert [Aggregator("examples").weight(n) for n in (0, 3)] == [0.0, 3.0]
     assert [Aggregator("uniform").weight(n) for n in (0, 3)] == [0.0, 1.0]
+
+
+def shares(weights: list[float], c: float) -> np.ndarray:
+    """The capped shares by bisection of T = c·Σ min(p_k, T), an independent way."""
+    p = np.array(weights, float)
+    if c * len(p) <= 1:
+        return np.full(len(p), 1 / len(p))
+    low, high = 0.0, float(p.max())
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if middle <= c * np.minimum(p, middle).sum() else (low, middle)
+    capped = np.minimum(p, low) if low < p.max() else p
+    return capped / capped.sum()
+
+
+@given(
+    weights=st.lists(st.integers(1, 2**40), min_size=1, max_size=12),
+    c=st.sampled_from([0.1, 0.2, 0.25, 0.4, 0.5, 0.9]),
+)
+def test_no_client_weighs_more_than_its_share(weights: list[int], c: float) -> None:
+    sums = Aggregator("examples", max_share=c)
+    sums.open(expected=len(weights), origin=model(*[0.0] * len(weights)))
+    for k, n in enumerate(weights):
+        sums.add(model(*np.eye(len(weights))[k]), examples=n, loss=1.0)
+    found = sums.mean()["trainable"]  # of unit vectors: the shares themselves
+    np.testing.assert_allclose(found, shares([float(n) for n in weights], c), atol=1e-6)
+    assert found.max() <= max(c, 1 / len(weights)) + 1e-6
+
+
+def test_without_a_limit_no_model_is_kept() -> None:
+    sums = Aggregator("examples")
+    sums.add(model(2.0), examples=2**40, loss=1.0)
+    assert sums.heaviest == []
