@@ -2,6 +2,8 @@
 
 One file per method. From the app come only images, partition, initial weights and random streams
 (`setting`), so that both sides see the same batches; `test_reference` holds the files to that.
-Everything else a method does is written out here. ``python -m tests.reference`` prints how far the
-app's final weights are from the references'. Read `setting` and `fedavg` first.
+Everything else a method does is written out here; where a paper leaves something open (a constant
+within a logarithm, what happens to buffers), the reference takes the app's reading.
+``python -m tests.reference`` prints how far the app's final weights are from the references'. Read
+`setting` and `fedavg` first.
 """

@@ -17,6 +17,8 @@ CASES: dict[str, dict[str, Any]] = {
         "weighting": "uniform",
     },
     "scaffold, momentum": {"momentum": 0.5},
+    # With all clients in every round -c in the second line changes nothing: it cancels in c - c_i.
+    "scaffold, half of the clients": {"momentum": 0.0, "fraction-fit": 0.5},
 }
 OTHER = {"learning-rate": 0.045}
 
@@ -32,7 +34,7 @@ def simulate(s: Setting) -> State:
     own = [{name: torch.zeros_like(x[name]) for name in names} for _ in s.clients]
     for t in s.rounds:
         trained, change = [], {name: torch.zeros_like(x[name]) for name in names}
-        for i in s.clients:
+        for i in s.sampled(t):
 
             def correct(model: SplitModel, c: State = c, c_i: State = own[i]) -> None:
                 for name, p in model.named_parameters():
@@ -47,7 +49,7 @@ def simulate(s: Setting) -> State:
                 change[name] += new - own[i][name]
                 own[i] = {**own[i], name: new}
             trained.append(y)
-        mean, eta = s.average(trained), s["scaffold-server-lr"]
+        mean, eta = s.average(trained, s.sampled(t)), s["scaffold-server-lr"]
         moved = {name: x[name] + eta * (mean[name] - x[name]) for name in names}
         x = {**mean, **moved}
         c = {name: c[name] + change[name] / len(s.clients) for name in names}

@@ -1,6 +1,6 @@
 """What all references share: data, batches, the local loop, the average. No method is in here."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from fedsyn_flwr import build, config
 from fedsyn_flwr.models import SplitModel
-from fedsyn_flwr.rng import torch_generator
+from fedsyn_flwr.rng import numpy_generator, torch_generator
 
 # Clients of unequal sizes, weight decay and clipping that are felt, a last batch of another size.
 BASE: dict[str, Any] = {
@@ -116,9 +116,16 @@ class Setting:
                 pieces[-2:] = [torch.cat(pieces[-2:])]
             yield from pieces
 
-    def average(self, states: list[State], shares: list[float] | None = None) -> State:
-        """Σ p_k w_k; of integers the maximum."""
-        p = torch.tensor(shares or self.shares, dtype=torch.float64)
+    def sampled(self, t: int) -> list[int]:
+        """The clients of round t, ``fraction-fit`` of them."""
+        source = numpy_generator(self["seed"], t, 0, "sampling")
+        count = max(1, round(self["fraction-fit"] * len(self.clients)))
+        return sorted(source.choice(self.clients, size=count, replace=False).tolist())
+
+    def average(self, states: list[State], whose: Sequence[int] = ()) -> State:
+        """Σ p_k w_k / Σ p_k of these clients, all where none are named; of integers the maximum."""
+        p = torch.tensor([self.shares[k] for k in whose or self.clients], dtype=torch.float64)
+        p = p / p.sum()
         mean = {}
         for name, like in states[0].items():
             each = torch.stack([state[name] for state in states])
