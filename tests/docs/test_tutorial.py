@@ -23,5 +23,5 @@ def test_every_command_of_the_tutorial_runs(tmp_path: Path) -> None:
         assert result.returncode == 0, f"{line}\n{result.stdout}{result.stderr}"
     folder = tmp_path / "results/tutorial"
     assert (folder / "first/pool.safetensors").exists()
-    assert "fedadam" in (folder / "grid/summary.md").read_text()
+    assert "hfmds" in (folder / "grid/summary.md").read_text()
     assert len(list(folder.glob("*.png"))) >= 2
