@@ -24,7 +24,7 @@ USUAL: dict[str, Any] = {
     "rate": 0.1,
     "momentum": 0.0,
     "weighting": "examples",  # of the models: examples | uniform
-    "control": "plain",  # c: plain (the paper's) | weighted (as the models) | fresh (option I)
+    "control": "plain",  # c: plain | weighted (as models) | travelled (and by steps) | fresh
     "steps": "own",  # of a client: own (its epochs) | equal (as many for each, the mean)
     "decay": "in",  # weight decay within the control: in | out
     "lambda": 1e-5,  # that weight decay
@@ -97,6 +97,16 @@ class Study(Setting):
         return {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
 
 
+def mean_control(s: Study, own: list[State], steps: list[int]) -> State:
+    """c: the paper's plain mean (with option I, too), or a mean weighted like what c moves."""
+    weights = {
+        "weighted": s.shares,
+        "travelled": [p * n for p, n in zip(s.shares, steps, strict=True)],
+    }.get(s.o["control"], [1.0] * len(own))
+    shares = [weight / sum(weights) for weight in weights]
+    return {n: sum(p * c_i[n] for p, c_i in zip(shares, own, strict=True)) for n in own[0]}
+
+
 def run(s: Study) -> Iterator[float]:
     """SCAFFOLD's rounds (FedAvg's: with controls that stay 0), each one's accuracy."""
     x, o = s.initial(), s.o
@@ -104,7 +114,7 @@ def run(s: Study) -> Iterator[float]:
     zero = {name: torch.zeros_like(x[name]) for name in names}
     c, own = zero, [zero for _ in s.clients]
     for t in s.rounds:
-        trained, fresh = [], []
+        trained, fresh, steps = [], [], []
         for i in s.clients:
 
             def correct(model: SplitModel, c: State = c, c_i: State = own[i]) -> None:
@@ -115,6 +125,7 @@ def run(s: Study) -> Iterator[float]:
             found = s.local(x, t, i, cross_entropy, correct)
             y = found.model.state_dict()
             trained.append(y)
+            steps.append(found.steps)
             travel = found.steps * o["rate"] / (1 - o["momentum"])
             new = {n: own[i][n] - c[n] + (x[n] - y[n]) / travel for n in names}
             if o["decay"] == "out":
@@ -124,8 +135,7 @@ def run(s: Study) -> Iterator[float]:
         x = {**mean, **{n: x[n] + o["eta"] * (mean[n] - x[n]) for n in names}}
         if o["method"] == "scaffold":
             own = fresh
-            shares = s.shares if o["control"] == "weighted" else [1 / len(own)] * len(own)
-            c = {n: sum(p * c_i[n] for p, c_i in zip(shares, own, strict=True)) for n in names}
+            c = mean_control(s, own, steps)
         yield s.accuracy(x)
 
 
