@@ -17,6 +17,7 @@ INSTALL = $(if $(filter uv,$(INSTALLER)),$(UV) $(if $(CPU),--torch-backend cpu),
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 # Inside the environment, so that it goes with it and one environment serves every target.
 INSTALLED := $(VENV)/.installed
+TOOLS := $(VENV)/.installed-dev
 
 export FLWR_TELEMETRY_ENABLED ?= 0
 
@@ -27,9 +28,9 @@ export FLWR_TELEMETRY_ENABLED ?= 0
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
 
-install: $(INSTALLED) ## make the virtual environment and install the app into it
+install: $(TOOLS) ## make the virtual environment, with the app and the development tools
 
-run: install ## train HFMDS-FL and FedAvg on the embedded digits and compare them
+run: $(INSTALLED) ## train HFMDS-FL and FedAvg on the embedded digits and compare them
 	$(BIN)/fedsyn demo
 
 test: install ## run the test suite
@@ -52,8 +53,12 @@ clean: ## remove caches and build products, not the environment and not results
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml | $(BIN)/python
-	$(INSTALL) -e '.[dev]'
+	$(INSTALL) -e .
 	@touch $@
+
+$(TOOLS): pyproject.toml | $(BIN)/python
+	$(INSTALL) -e '.[dev]'
+	@touch $(INSTALLED) $@
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
