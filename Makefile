@@ -23,7 +23,7 @@ export FLWR_TELEMETRY_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install run test test-deploy lint docs clean
+.PHONY: help install run test test-deploy test-tutorial lint docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
@@ -38,6 +38,9 @@ test: install ## run the test suite
 
 test-deploy: install ## test a real SuperLink with TLS and SuperNodes on this machine (minutes)
 	$(BIN)/pytest -m deploy
+
+test-tutorial: install ## run every command of docs/tutorial.md (minutes)
+	$(BIN)/pytest -m tutorial
 
 lint: install ## check style and types
 	$(BIN)/ruff check .

@@ -10,7 +10,7 @@ from pages import ROOT, commands
 
 
 @pytest.mark.sim
-@pytest.mark.slow
+@pytest.mark.tutorial
 def test_every_command_of_the_tutorial_runs(tmp_path: Path) -> None:
     lines = commands(ROOT / "docs/tutorial.md", "bash")
     assert len(lines) == 6
