@@ -23,7 +23,7 @@ export FLWR_TELEMETRY_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install run test test-deploy test-tutorial lint docs clean
+.PHONY: help install run test test-slow test-deploy test-tutorial lint docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
@@ -35,6 +35,9 @@ run: $(INSTALLED) ## train HFMDS-FL and FedAvg on the embedded digits and compar
 
 test: install ## run the test suite
 	$(BIN)/pytest
+
+test-slow: install ## run the tests that take longer than `make test` should (minutes)
+	$(BIN)/pytest -m 'slow and not deploy'
 
 test-deploy: install ## test a real SuperLink with TLS and SuperNodes on this machine (minutes)
 	$(BIN)/pytest -m deploy

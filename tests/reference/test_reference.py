@@ -27,11 +27,13 @@ def test_the_app_ends_at_the_references_weights(case: Case) -> None:
     assert difference(app_weights(case.name, True), simulated(case, True)) <= EXACT
 
 
+@pytest.mark.slow
 @by_name(PLAIN)
 def test_the_same_in_float32_as_it_runs(case: Case) -> None:
     assert difference(app_weights(case.name, False), simulated(case, False)) <= USUAL
 
 
+@pytest.mark.slow
 @by_name(ALL)
 def test_another_constant_would_be_seen(case: Case) -> None:
     """Where the reference alone computes with one key changed."""
