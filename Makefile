@@ -3,18 +3,14 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-# uv where it is installed, else pip:       make INSTALLER=pip …
-INSTALLER ?= $(if $(shell command -v uv 2>/dev/null),uv,pip)
+# uv, else pip (.ci/install):             make INSTALLER=pip …
+INSTALLER ?= uv
 # PyTorch without CUDA, a tenth of the download:  make CPU=1 …  (uv), or with pip
 #   make TORCH_INDEX=URL …  where URL is the CPU index that pytorch.org's install page names
 CPU ?=
 TORCH_INDEX ?=
 BIN := $(VENV)/bin
-# Nothing is compiled ahead: Python does it for what it imports, when it first does.
-PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
-UV := uv pip install --python $(BIN)/python
-INSTALL = $(if $(filter uv,$(INSTALLER)),$(UV) $(if $(CPU),--torch-backend cpu),$(PIP)) \
-	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+INSTALL = INSTALLER=$(INSTALLER) CPU=$(CPU) TORCH_INDEX=$(TORCH_INDEX) sh .ci/install $(BIN)/python
 # Inside the environment, so that it goes with it and one environment serves every target.
 INSTALLED := $(VENV)/.installed
 TOOLS := $(VENV)/.installed-dev
@@ -59,11 +55,11 @@ clean: ## remove caches and build products, not the environment and not results
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml | $(BIN)/python
-	$(INSTALL) -e .
+	$(INSTALL) .
 	@touch $@
 
 $(TOOLS): pyproject.toml | $(BIN)/python
-	$(INSTALL) -e '.[dev]'
+	$(INSTALL) '.[dev]'
 	@touch $(INSTALLED) $@
 
 $(BIN)/python:
